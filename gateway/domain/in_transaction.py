@@ -10,7 +10,7 @@ from contextvars import ContextVar
 _inside: ContextVar[bool] = ContextVar("inside_transaction", default=False)
 
 
-class NetworkCallInsideTransaction(RuntimeError):  # noqa: N818 - named after the slip, as all errors here
+class NetworkCallInsideTransaction(RuntimeError):
     """A network call was tried while a database transaction was open: a programming mistake, never a remote fault."""
 
 

@@ -1,0 +1,27 @@
+"""Identifiers as distinct types. All UUIDs are ours; thread and native run ids are upstream's, opaque, and never leave the gateway."""
+
+import re
+from typing import Final, NewType
+from uuid import UUID
+
+AccountId = NewType("AccountId", UUID)
+ProviderId = NewType("ProviderId", UUID)
+ApplicationId = NewType("ApplicationId", UUID)
+ConversationId = NewType("ConversationId", UUID)
+RunId = NewType("RunId", UUID)
+ItemId = NewType("ItemId", UUID)
+CorrelationId = NewType("CorrelationId", UUID)
+"""The AG-UI `runId` that we send upstream (contract B4): fresh for each run, no idempotency key."""
+AttemptToken = NewType("AttemptToken", UUID)
+"""Written at admission; only the process that holds it in memory may execute, renew or complete the run."""
+SubmissionId = NewType("SubmissionId", str)
+"""The client's idempotency key: 1 to 200 visible ASCII characters, unique per user and application."""
+ThreadId = NewType("ThreadId", str)
+NativeRunId = NewType("NativeRunId", str)
+
+_OPAQUE: Final = re.compile(r"[\x21-\x7e]{1,200}")
+
+
+def is_opaque_id(text: str) -> bool:
+    """True for 1 to 200 visible ASCII characters: the form of submission, thread and native run ids (interface.md)."""
+    return _OPAQUE.fullmatch(text) is not None
