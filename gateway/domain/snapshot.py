@@ -1,7 +1,7 @@
 """Items, and the snapshot of a run as canonical bytes with a SHA-256 (design.md "Words").
 
 Pure data: the projection makes items, the store keeps them, the web renders them. Canonical bytes are JSON with sorted keys, no spaces,
-ASCII only, so that the same items give the same bytes on every replica and version of Python.
+UTF-8 (text was cleaned of what UTF-8 or Postgres cannot hold), so that the same items give the same bytes on every replica and version of Python.
 """
 
 import hashlib
@@ -61,7 +61,7 @@ class Snapshot:
     def canonical(self) -> bytes:
         """The canonical bytes: what is stored, hashed, and written again by a save retry, byte for byte."""
         document = {"complete": self.complete, "items": [_as_json(item) for item in self.items], "version": 1}
-        return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii")
+        return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
 
 
 def sha256(canonical: bytes) -> bytes:
