@@ -1,0 +1,135 @@
+"""A run as its owner reads it: the Run of interface.md. Reading never executes and never decides."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from gateway.domain import snapshot as snapshots
+from gateway.domain.ids import ApplicationId, ConversationId, RunId
+from gateway.domain.problems import Code, Refused
+from gateway.domain.reasons import Reason
+from gateway.domain.snapshot import Snapshot
+from gateway.domain.states import SLOT_HOLDING, Attention, Execution, Persistence, RunKind
+from gateway.identity.accounts import Access
+from gateway.runs.items import item_json
+from gateway.store import runs as store
+from gateway.store.database import Database
+from gateway.store.runs import RunRow
+
+POLL_SECONDS: Final = 2.0
+"""How long a client waits between two looks at a run that is under way."""
+POLL_OPERATOR_SECONDS: Final = 30.0
+"""The same once only an operator can settle it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """One run, without native ids. `snapshot`: what is known of the answer, when anything is stored and was asked for."""
+
+    run_id: RunId
+    conversation_id: ConversationId
+    submission_id: str
+    kind: RunKind
+    execution: Execution
+    persistence: Persistence
+    reason: Reason | None
+    resolution: tuple[str, str] | None
+    answered_by: RunId | None
+    native_status: str | None
+    attention: Attention | None
+    poll_after_seconds: float | None
+    created_at: datetime
+    updated_at: datetime
+    finished_at: datetime | None
+    snapshot: Snapshot | None
+
+    @property
+    def under_way(self) -> bool:
+        """Whether the run may still change by itself or by an operator."""
+        return self.execution in SLOT_HOLDING or self.persistence is Persistence.PENDING
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """Reads of runs by their owner."""
+
+    database: Database
+
+    async def run(self, access: Access, application_id: ApplicationId, run_id: RunId) -> RunView:
+        """The run with its snapshot. Raises Refused(not_found) for what is missing, foreign or deleted, by one statement."""
+        row = await store.view(self.database, run_id, access.account_id, application_id)
+        if row is None:
+            raise Refused(Code.NOT_FOUND)
+        return run_view(row)
+
+
+def run_view(row: RunRow) -> RunView:
+    """The view of a stored run."""
+    execution, persistence = Execution(row.execution), Persistence(row.persistence)
+    attention = Attention(row.attention) if row.attention else None
+    resolution = None
+    if row.resolution_outcome is not None and row.resolution_reason is not None:
+        resolution = (row.resolution_outcome, row.resolution_reason)
+    return RunView(
+        run_id=RunId(row.run_id),
+        conversation_id=ConversationId(row.conversation_id),
+        submission_id=row.submission_id,
+        kind=RunKind(row.kind),
+        execution=execution,
+        persistence=persistence,
+        reason=Reason(row.reason) if row.reason else None,
+        resolution=resolution,
+        answered_by=RunId(row.answered_by) if row.answered_by else None,
+        native_status=row.native_status,
+        attention=attention,
+        poll_after_seconds=_poll_after(execution, persistence, attention, row.lookup_in_seconds),
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        finished_at=row.finished_at,
+        snapshot=snapshots.parse(row.snapshot_body) if row.snapshot_body is not None else None,
+    )
+
+
+def _poll_after(
+    execution: Execution, persistence: Persistence, attention: Attention | None, lookup_in_seconds: float | None
+) -> float | None:
+    if execution not in SLOT_HOLDING and persistence is not Persistence.PENDING:
+        return None
+    if attention is Attention.OPERATOR:
+        return POLL_OPERATOR_SECONDS
+    return max(POLL_SECONDS, round(lookup_in_seconds or 0.0, 1))
+
+
+def run_json(view: RunView, *, snapshot: bool = True) -> dict[str, object]:
+    """The JSON of interface.md "Run". `snapshot` False leaves it null, as in lists and in the stream's gateway.run."""
+    shown = view.snapshot if snapshot else None
+    return {
+        "run_id": str(view.run_id),
+        "conversation_id": str(view.conversation_id),
+        "submission_id": view.submission_id,
+        "kind": view.kind.value,
+        "execution": view.execution.value,
+        "persistence": view.persistence.value,
+        "reason": view.reason.value if view.reason else None,
+        "resolution": {"outcome": view.resolution[0], "reason": view.resolution[1]} if view.resolution else None,
+        "answered_by": str(view.answered_by) if view.answered_by else None,
+        "native_status": view.native_status,
+        "attention": view.attention.value if view.attention else None,
+        "poll_after_seconds": view.poll_after_seconds,
+        "created_at": rfc3339(view.created_at),
+        "updated_at": rfc3339(view.updated_at),
+        "finished_at": rfc3339(view.finished_at) if view.finished_at else None,
+        "snapshot": {
+            "complete": shown.complete,
+            "sha256": snapshots.sha256(shown.canonical()).hex(),
+            "items": [item_json(view.run_id, item) for item in shown.items],
+        }
+        if shown
+        else None,
+        "interrupt": None,
+    }
+
+
+def rfc3339(moment: datetime) -> str:
+    """RFC 3339 in UTC with microseconds and a Z, as all times of the interface."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,0 +1,108 @@
+"""Admission's statements: the read before the checks, the one transaction, and what a lost answer is judged by."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+from uuid import UUID
+
+from gateway.store.database import Database, Params, Transaction
+from gateway.store.statements import statement
+
+_CONTEXT: Final = statement("admission.context")
+_SUBMITTED: Final = statement("admission.submitted")
+_ADMIT: Final = statement("admission.admit")
+_ATTEMPT: Final = statement("admission.attempt")
+
+
+class Verdict(StrEnum):
+    """What admit_v1 says. Only ADMITTED leaves rows behind; REPLAYED found them."""
+
+    ADMITTED = "admitted"
+    REPLAYED = "replayed"
+    SUBMISSION_CONFLICT = "submission_conflict"
+    NOT_FOUND = "not_found"
+    APP_DISABLED = "app_disabled"
+    BACKEND_NOT_SERVED = "backend_not_served"
+    ACCOUNT_INACTIVE = "account_inactive"
+    CONVERSATION_BUSY = "conversation_busy"
+    CONVERSATION_BLOCKED = "conversation_blocked"
+    BINDING_INVALIDATED = "binding_invalidated"
+    USER_BUSY = "user_busy"
+    APP_BUSY = "app_busy"
+    QUOTA_EXHAUSTED = "quota_exhausted"
+
+
+@dataclass(frozen=True, slots=True)
+class ContextRow:
+    """What the checks before admission ask about. `submitted_*`: the submission's run, when it has one."""
+
+    account_id: UUID
+    account_state: str
+    all_groups: list[str]
+    account_roles: list[str]
+    visible: bool
+    backend_served: bool
+    enabled: bool
+    submitted_run_id: UUID | None
+    submitted_fingerprint: bytes | None
+    submitted_conversation_id: UUID | None
+    submitted_created_conversation: bool | None
+    conversation_found: bool
+    blocked: str | None
+    blocking_run_id: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedRow:
+    """A submission that was admitted before."""
+
+    run_id: UUID
+    fingerprint: bytes
+    conversation_id: UUID
+    created_conversation: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AdmitRow:
+    """admit_v1's answer."""
+
+    verdict: str
+    run_id: UUID | None
+    conversation_id: UUID | None
+    created_conversation: bool | None
+    blocking_run_id: UUID | None
+    blocked: str | None
+    retry_after_seconds: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    """The run as admission wrote it; `ours` when it carries our attempt token."""
+
+    run_id: UUID
+    conversation_id: UUID
+    config_version: int
+    token_version: int
+    ours: bool
+
+
+async def context(db: Database, params: Params) -> ContextRow | None:
+    """One read for all checks before admission. None: there is no such account yet."""
+    return await db.one(_CONTEXT, ContextRow, params, reading=True)
+
+
+async def submitted(db: Database, params: Params) -> SubmittedRow | None:
+    """The submission's run, when it has one."""
+    return await db.one(_SUBMITTED, SubmittedRow, params, reading=True)
+
+
+async def admit(tx: Transaction, params: Params) -> AdmitRow:
+    """Run admission inside `tx`; the caller commits or rolls back by the verdict."""
+    row = await tx.one(_ADMIT, AdmitRow, params)
+    assert row is not None, "admit_v1 gives one row"
+    return row
+
+
+async def attempt(db: Database, run_id: UUID, attempt_token: UUID) -> AttemptRow | None:
+    """Read back what admission wrote, in a statement of its own."""
+    return await db.one(_ATTEMPT, AttemptRow, {"run_id": run_id, "attempt_token": attempt_token}, reading=True)

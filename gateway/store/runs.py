@@ -1,0 +1,209 @@
+"""The run's statements: fence, start, release, settle, and the reads of it. Every change of a state names the states it may come from."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+from uuid import UUID
+
+from gateway.domain.decide import Transition
+from gateway.domain.evidence import NotSentProof
+from gateway.domain.ids import AttemptToken, NativeRunId, RunId
+from gateway.domain.reasons import Reason
+from gateway.domain.snapshot import MessageItem, Snapshot, ToolItem, item_id, sha256
+from gateway.domain.states import OVER, SLOT_HOLDING, Execution, Persistence, persistence_sources, sources
+from gateway.store.database import Database
+from gateway.store.statements import statement
+
+_VIEW: Final = statement("runs.view")
+_VIEWS: Final = statement("runs.views")
+_FENCE: Final = statement("runs.fence")
+_REREAD: Final = statement("runs.reread")
+_START: Final = statement("runs.start")
+_RELEASE: Final = statement("runs.release")
+_SETTLE: Final = statement("runs.settle")
+
+_OVER_WITH_TEXT: Final = OVER - {Execution.RELEASED}
+
+
+class FenceVerdict(StrEnum):
+    """What fence_v1 says; all but DISPATCHED changed nothing."""
+
+    DISPATCHED = "dispatched"
+    NOT_OURS = "not_ours"
+    LEASE_LOST = "lease_lost"
+    CONFIGURATION_CHANGED = "configuration_changed"
+    APP_DISABLED = "app_disabled"
+    RIGHTS_CHANGED = "rights_changed"
+    CONVERSATION_DELETED = "conversation_deleted"
+    BINDING_INVALIDATED = "binding_invalidated"
+    THREAD_NOT_FRESH = "thread_not_fresh"
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """One run as its owner sees it. `snapshot_body`: the canonical bytes; None in lists and where nothing is stored."""
+
+    run_id: UUID
+    conversation_id: UUID
+    submission_id: str
+    kind: str
+    execution: str
+    persistence: str
+    reason: str | None
+    resolution_outcome: str | None
+    resolution_reason: str | None
+    answered_by: UUID | None
+    native_status: str | None
+    attention: str | None
+    lookup_in_seconds: float | None
+    created_at: datetime
+    updated_at: datetime
+    finished_at: datetime | None
+    snapshot_body: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class StateRow:
+    """A run's states, and whether its row carries our attempt token."""
+
+    execution: str
+    persistence: str
+    ours: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _FenceRow:
+    verdict: str
+    execution: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _MovedRow:
+    run_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class _SettledRow:
+    run_id: UUID
+    persistence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What the end of a stream writes: the transition, and the visible items under the persistence that they get."""
+
+    transition: Transition
+    persistence: Persistence
+    snapshot: Snapshot
+    evidence_kind: str
+    evidence_detail: Mapping[str, object]
+
+
+async def view(db: Database, run_id: UUID, account_id: UUID, application_id: UUID) -> RunRow | None:
+    """One run of this user and application in a conversation that is not deleted."""
+    params = {"run_id": run_id, "account_id": account_id, "application_id": application_id}
+    return await db.one(_VIEW, RunRow, params, reading=True)
+
+
+async def views(db: Database, run_ids: Sequence[UUID], account_id: UUID, application_id: UUID) -> list[RunRow]:
+    """Several runs of this user and application, without snapshots, in no order."""
+    params = {"run_ids": list(run_ids), "account_id": account_id, "application_id": application_id}
+    return await db.all(_VIEWS, RunRow, params, reading=True)
+
+
+async def fence(
+    db: Database,
+    *,
+    run_id: RunId,
+    attempt_token: AttemptToken,
+    thread_id: str,
+    endpoint_fingerprint: bytes,
+    fingerprint: bytes,
+    lease_seconds: float,
+    deadline_seconds: float,
+) -> FenceVerdict:
+    """One statement, one transaction. AnswerLost: it may have happened; `reread` before deciding."""
+    params = {
+        "run_id": run_id,
+        "attempt_token": attempt_token,
+        "thread_id": thread_id,
+        "endpoint_fingerprint": endpoint_fingerprint,
+        "fingerprint": fingerprint,
+        "lease_seconds": lease_seconds,
+    }
+    row = await db.one(_FENCE, _FenceRow, params, deadline_seconds=deadline_seconds)
+    assert row is not None, "fence_v1 gives one row"
+    return FenceVerdict(row.verdict)
+
+
+async def reread(db: Database, run_id: RunId, attempt_token: AttemptToken, *, deadline_seconds: float | None = None) -> StateRow | None:
+    """The run's states, after whoever holds the row has ended."""
+    return await db.one(
+        _REREAD, StateRow, {"run_id": run_id, "attempt_token": attempt_token}, reading=True, deadline_seconds=deadline_seconds
+    )
+
+
+async def start(db: Database, run_id: RunId, attempt_token: AttemptToken, native_run_id: NativeRunId | None) -> None:
+    """Record RUN_STARTED, and the native run id when it is known. May be repeated; changes nothing once the run has ended."""
+    params = {
+        "run_id": run_id,
+        "attempt_token": attempt_token,
+        "native_run_id": native_run_id,
+        "sources": _names({Execution.DISPATCHED, Execution.RUNNING, Execution.UNKNOWN}),
+    }
+    await db.execute(_START, params)
+
+
+async def release(db: Database, run_id: RunId, attempt_token: AttemptToken, reason: Reason, proof: NotSentProof) -> bool:
+    """Free the slots and return the charge of a run that was proven never sent. False: no such state any more, read again."""
+    params = {
+        "run_id": run_id,
+        "attempt_token": attempt_token,
+        "reason": reason.value,
+        "proof": proof.value,
+        "sources": _names(sources(Execution.RELEASED)),
+    }
+    return await db.one(_RELEASE, _MovedRow, params) is not None
+
+
+async def settle(db: Database, run_id: RunId, attempt_token: AttemptToken, settlement: Settlement) -> Persistence | None:
+    """Write the end of a run in one transaction; the persistence that it has now, or None when the guard refused: read again."""
+    transition, items = settlement.transition, settlement.snapshot.items
+    body = settlement.snapshot.canonical()
+    params = {
+        "run_id": run_id,
+        "attempt_token": attempt_token,
+        "sources": _names(sources(transition.to)),
+        "execution": transition.to.value,
+        "reason": transition.reason.value if transition.reason else None,
+        "attention": transition.attention.value if transition.attention else None,
+        "blocks": transition.blocks.value if transition.blocks else None,
+        "persistence_sources": _names(persistence_sources(settlement.persistence)),
+        "persistence": settlement.persistence.value,
+        "holds_slot": transition.to in SLOT_HOLDING,
+        "over": transition.to in OVER,
+        "late_text": transition.to in OVER,
+        "over_states": _names(_OVER_WITH_TEXT),
+        "complete": settlement.snapshot.complete,
+        "body": body,
+        "sha256": sha256(body),
+        "positions": [item.position for item in items],
+        "item_ids": [item_id(run_id, item.position) for item in items],
+        "types": [item.type for item in items],
+        "texts": [item.text if isinstance(item, MessageItem) else None for item in items],
+        "completes": [item.complete if isinstance(item, MessageItem) else None for item in items],
+        "names": [item.name if isinstance(item, ToolItem) else None for item in items],
+        "statuses": [item.status.value if isinstance(item, ToolItem) else None for item in items],
+        "parents": [item.parent if isinstance(item, ToolItem) else None for item in items],
+        "evidence_kind": settlement.evidence_kind,
+        "evidence_detail": json.dumps(settlement.evidence_detail),
+    }
+    row = await db.one(_SETTLE, _SettledRow, params)
+    return None if row is None else Persistence(row.persistence)
+
+
+def _names(states: "frozenset[Execution] | frozenset[Persistence] | set[Execution]") -> list[str]:
+    return sorted(state.value for state in states)

@@ -1,0 +1,48 @@
+-- name: context
+-- Everything that the checks before admission ask about, in one read: caller, application, replay, conversation.
+select
+    acc.account_id,
+    acc.account_state,
+    acc.all_groups,
+    acc.account_roles,
+    acc.visible,
+    coalesce(a.backend_type = 'langchain', false) as backend_served,
+    coalesce(a.enabled and p.enabled and a.token_ciphertext is not null, false) as enabled,
+    s.run_id as submitted_run_id,
+    s.fingerprint as submitted_fingerprint,
+    s.conversation_id as submitted_conversation_id,
+    s.created_conversation as submitted_created_conversation,
+    c.conversation_id is not null as conversation_found,
+    b.code as blocked,
+    b.blocking_run_id
+from access_v1(%(subject)s::text, %(groups)s::text[], %(application_id)s::uuid) acc
+left join application a on acc.visible and a.application_id = %(application_id)s::uuid
+left join provider p on p.provider_id = a.provider_id
+left join submission s on s.account_id = acc.account_id and s.application_id = a.application_id
+    and s.submission_id = %(submission_id)s::text
+left join conversation c on c.account_id = acc.account_id and c.application_id = a.application_id
+    and c.conversation_id = %(conversation_id)s::uuid and c.deleted_at is null
+left join lateral conversation_block_v1(c.conversation_id) b on c.conversation_id is not null
+
+-- name: submitted
+-- The run of a submission, when there is one: what a refusal looks up once more.
+select s.run_id, s.fingerprint, s.conversation_id, s.created_conversation
+from submission s
+where s.account_id = %(account_id)s::uuid and s.application_id = %(application_id)s::uuid
+    and s.submission_id = %(submission_id)s::text
+
+-- name: admit
+-- The admission transaction's one statement; the caller commits only the verdicts admitted and replayed.
+select verdict, run_id, conversation_id, created_conversation, blocking_run_id, blocked, retry_after_seconds
+from admit_v1(
+    %(account_id)s::uuid, %(application_id)s::uuid, %(submission_id)s::text, %(fingerprint)s::bytea,
+    %(conversation_id)s::uuid, %(new_conversation_id)s::uuid, %(title)s::text,
+    %(run_id)s::uuid, %(attempt_token)s::uuid, %(correlation_id)s::uuid, %(item_id)s::uuid, %(text)s::text,
+    %(groups)s::text[], %(max_per_user)s::integer, %(max_per_application)s::integer, %(lease_seconds)s::double precision,
+    %(quota_zone)s::text)
+
+-- name: attempt
+-- What admission wrote for a run: versions pinned, and whether the row carries our attempt token.
+select r.run_id, r.conversation_id, r.config_version, r.token_version, r.attempt_token = %(attempt_token)s::uuid as ours
+from run r
+where r.run_id = %(run_id)s::uuid

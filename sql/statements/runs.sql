@@ -1,0 +1,124 @@
+-- name: view
+-- One run as its owner sees it, with its snapshot.
+select
+    r.run_id, r.conversation_id, r.submission_id, r.kind, r.execution, r.persistence, r.reason,
+    r.resolution_outcome, r.resolution_reason, r.answered_by, r.native_status, r.attention,
+    extract(epoch from r.next_lookup_at - clock_timestamp())::double precision as lookup_in_seconds,
+    r.created_at, r.updated_at, r.finished_at, s.body as snapshot_body
+from run r
+join conversation c on c.conversation_id = r.conversation_id and c.deleted_at is null
+left join snapshot s on s.run_id = r.run_id
+where r.run_id = %(run_id)s::uuid and r.account_id = %(account_id)s::uuid and r.application_id = %(application_id)s::uuid
+
+-- name: views
+-- Several runs of one owner, without snapshots: what lists show.
+select
+    r.run_id, r.conversation_id, r.submission_id, r.kind, r.execution, r.persistence, r.reason,
+    r.resolution_outcome, r.resolution_reason, r.answered_by, r.native_status, r.attention,
+    extract(epoch from r.next_lookup_at - clock_timestamp())::double precision as lookup_in_seconds,
+    r.created_at, r.updated_at, r.finished_at, null::bytea as snapshot_body
+from run r
+join conversation c on c.conversation_id = r.conversation_id and c.deleted_at is null
+where r.run_id = any (%(run_ids)s::uuid[]) and r.account_id = %(account_id)s::uuid and r.application_id = %(application_id)s::uuid
+
+-- name: fence
+-- reserved -> dispatched with all re-checks, and the binding; any verdict but dispatched changed nothing.
+select verdict, execution
+from fence_v1(
+    %(run_id)s::uuid, %(attempt_token)s::uuid, %(thread_id)s::text, %(endpoint_fingerprint)s::bytea, %(fingerprint)s::bytea,
+    %(lease_seconds)s::double precision)
+
+-- name: reread
+-- The run as it is after an answer was lost or no row changed; waits for whoever holds the row.
+select r.execution, r.persistence, r.attempt_token = %(attempt_token)s::uuid as ours
+from run r
+where r.run_id = %(run_id)s::uuid
+for update
+
+-- name: start
+-- dispatched -> running at RUN_STARTED, and the native run id as soon as it is known. Repeating it changes nothing.
+with moved as (
+    update run r set
+        execution = case when r.execution = 'dispatched' then 'running' else r.execution end,
+        started_at = coalesce(r.started_at, clock_timestamp()),
+        native_run_id = coalesce(r.native_run_id, %(native_run_id)s::text),
+        updated_at = clock_timestamp()
+    where r.run_id = %(run_id)s::uuid and r.attempt_token = %(attempt_token)s::uuid
+        and r.execution = any (%(sources)s::text[])
+        and (r.started_at is null or (r.native_run_id is null and %(native_run_id)s::text is not null))
+    returning r.run_id, r.native_run_id
+)
+insert into evidence (run_id, kind, detail)
+select m.run_id, 'started', jsonb_build_object('native_run_id_known', m.native_run_id is not null)
+from moved m
+
+-- name: release
+-- Proven never sent: the slots are free and the charge comes back, once.
+with moved as (
+    update run r set
+        execution = 'released', reason = %(reason)s::text, user_slot = null, application_slot = null, lease_until = null,
+        attention = null, persistence = 'none', updated_at = clock_timestamp(), finished_at = clock_timestamp()
+    where r.run_id = %(run_id)s::uuid and r.attempt_token = %(attempt_token)s::uuid
+        and r.execution = any (%(sources)s::text[]) and r.persistence = 'none'
+    returning r.run_id
+), returned as (
+    update quota_charge q set refunded_at = clock_timestamp()
+    from moved m
+    where q.run_id = m.run_id and q.refunded_at is null
+    returning q.quota_rule_id, q.bucket, q.window_start
+), lowered as (
+    update quota_usage u set used = u.used - 1
+    from returned t
+    where u.quota_rule_id = t.quota_rule_id and u.bucket = t.bucket and u.window_start = t.window_start
+), noted as (
+    insert into evidence (run_id, kind, detail)
+    select m.run_id, 'released', jsonb_build_object('proof', %(proof)s::text, 'reason', %(reason)s::text) from moved m
+)
+select m.run_id from moved m
+
+-- name: settle
+-- One transaction for the end of a run: execution, evidence, snapshot, items. Guarded by the states, never by the lease; text of the
+-- token holder is taken also when somebody else settled the execution first.
+with moved as (
+    update run r set
+        execution = case when r.execution = any (%(sources)s::text[]) then %(execution)s::text else r.execution end,
+        reason = case when r.execution = any (%(sources)s::text[]) then %(reason)s::text else r.reason end,
+        attention = case when r.execution = any (%(sources)s::text[]) then %(attention)s::text else r.attention end,
+        persistence = case when r.persistence = any (%(persistence_sources)s::text[]) then %(persistence)s::text else r.persistence end,
+        user_slot = case when %(holds_slot)s::boolean then r.user_slot end,
+        application_slot = case when %(holds_slot)s::boolean then r.application_slot end,
+        lease_until = null,
+        finished_at = case when %(over)s::boolean then coalesce(r.finished_at, clock_timestamp()) else r.finished_at end,
+        updated_at = clock_timestamp()
+    where r.run_id = %(run_id)s::uuid and r.attempt_token = %(attempt_token)s::uuid
+        and (r.execution = any (%(sources)s::text[])
+            or (%(late_text)s::boolean and r.execution = any (%(over_states)s::text[]) and r.persistence = any (%(persistence_sources)s::text[])))
+    returning r.run_id, r.conversation_id, r.sequence, r.persistence
+), kept as (
+    insert into snapshot as s (run_id, revision, complete, body, sha256)
+    select m.run_id, 1, %(complete)s::boolean, %(body)s::bytea, %(sha256)s::bytea from moved m
+    where m.persistence = %(persistence)s::text and %(persistence)s::text <> 'none'
+    on conflict (run_id) do update set
+        revision = s.revision + 1, complete = excluded.complete, body = excluded.body, sha256 = excluded.sha256, updated_at = now()
+    where not s.complete
+), saved as (
+    insert into item (run_id, position, conversation_id, sequence, item_id, type, role, text, complete, name, status, parent_position)
+    select m.run_id, i.position, m.conversation_id, m.sequence, i.item_id, i.type, case when i.type = 'message' then 'assistant' end,
+        i.text, i.complete, i.name, i.status, i.parent
+    from moved m
+    cross join lateral unnest(
+        %(positions)s::integer[], %(item_ids)s::uuid[], %(types)s::text[], %(texts)s::text[], %(completes)s::boolean[],
+        %(names)s::text[], %(statuses)s::text[], %(parents)s::integer[]
+    ) as i (position, item_id, type, text, complete, name, status, parent)
+    where m.persistence = 'saved' and %(persistence)s::text = 'saved'
+    on conflict (run_id, position) do nothing
+), blocked as (
+    update conversation c set
+        blocked_reason = coalesce(c.blocked_reason, %(blocks)s::text), updated_at = now()
+    from moved m
+    where c.conversation_id = m.conversation_id
+), noted as (
+    insert into evidence (run_id, kind, detail)
+    select m.run_id, %(evidence_kind)s::text, %(evidence_detail)s::jsonb from moved m
+)
+select m.run_id, m.persistence from moved m
