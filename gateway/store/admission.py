@@ -15,18 +15,15 @@ _ATTEMPT: Final = statement("admission.attempt")
 
 
 class Verdict(StrEnum):
-    """What admit_v1 says. Only ADMITTED leaves rows behind; REPLAYED found them."""
+    """What admit_v1 says. Only ADMITTED leaves rows behind; SUBMITTED found those of the same submission id."""
 
     ADMITTED = "admitted"
-    REPLAYED = "replayed"
-    SUBMISSION_CONFLICT = "submission_conflict"
+    SUBMITTED = "submitted"
     NOT_FOUND = "not_found"
     APP_DISABLED = "app_disabled"
     BACKEND_NOT_SERVED = "backend_not_served"
     ACCOUNT_INACTIVE = "account_inactive"
-    CONVERSATION_BUSY = "conversation_busy"
-    CONVERSATION_BLOCKED = "conversation_blocked"
-    BINDING_INVALIDATED = "binding_invalidated"
+    CONVERSATION_REFUSED = "conversation_refused"
     USER_BUSY = "user_busy"
     APP_BUSY = "app_busy"
     QUOTA_EXHAUSTED = "quota_exhausted"
@@ -70,6 +67,9 @@ class AdmitRow:
     run_id: UUID | None
     conversation_id: UUID | None
     created_conversation: bool | None
+    fingerprint: bytes | None
+    config_version: int | None
+    token_version: int | None
     blocking_run_id: UUID | None
     blocked: str | None
     retry_after_seconds: int | None

@@ -53,7 +53,8 @@ create function admit_v1(
     p_conversation_id uuid, p_new_conversation_id uuid, p_title text,
     p_run_id uuid, p_attempt_token uuid, p_correlation_id uuid, p_item_id uuid, p_text text,
     p_groups text[], p_max_per_user integer, p_max_per_application integer, p_lease_seconds double precision, p_quota_zone text,
-    out verdict text, out run_id uuid, out conversation_id uuid, out created_conversation boolean,
+    out verdict text, out run_id uuid, out conversation_id uuid, out created_conversation boolean, out fingerprint bytea,
+    out config_version bigint, out token_version bigint,
     out blocking_run_id uuid, out blocked text, out retry_after_seconds integer)
 language plpgsql as $$
 declare
@@ -75,16 +76,11 @@ begin
     if not found then
         select * into v_submission from submission s
         where s.account_id = p_account_id and s.application_id = p_application_id and s.submission_id = p_submission_id;
+        verdict := 'submitted';
         run_id := v_submission.run_id;
         conversation_id := v_submission.conversation_id;
         created_conversation := v_submission.created_conversation;
-        if v_submission.fingerprint = p_fingerprint
-            and (p_conversation_id = v_submission.conversation_id
-                or (p_conversation_id is null and v_submission.created_conversation)) then
-            verdict := 'replayed';
-        else
-            verdict := 'submission_conflict';
-        end if;
+        fingerprint := v_submission.fingerprint;
         return;
     end if;
 
@@ -124,10 +120,7 @@ begin
         end if;
         select b.code, b.blocking_run_id into blocked, blocking_run_id from conversation_block_v1(p_conversation_id) b;
         if blocked is not null then
-            verdict := case blocked
-                when 'run_active' then 'conversation_busy'
-                when 'binding_invalidated' then 'binding_invalidated'
-                else 'conversation_blocked' end;
+            verdict := 'conversation_refused';
             return;
         end if;
         v_sequence := v_conversation.last_sequence + 1;
@@ -150,6 +143,8 @@ begin
     end if;
 
     run_id := p_run_id;
+    config_version := v_application.config_version;
+    token_version := v_application.token_version;
     insert into run as r (run_id, account_id, application_id, conversation_id, submission_id, sequence, execution, attempt_token,
         correlation_id, lease_until, config_version, token_version, user_slot, application_slot)
     values (p_run_id, p_account_id, p_application_id, conversation_id, p_submission_id, v_sequence, 'reserved', p_attempt_token,

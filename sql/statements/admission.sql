@@ -32,8 +32,9 @@ where s.account_id = %(account_id)s::uuid and s.application_id = %(application_i
     and s.submission_id = %(submission_id)s::text
 
 -- name: admit
--- The admission transaction's one statement; the caller commits only the verdicts admitted and replayed.
-select verdict, run_id, conversation_id, created_conversation, blocking_run_id, blocked, retry_after_seconds
+-- The admission transaction's one statement; the caller commits only the verdict admitted.
+select verdict, run_id, conversation_id, created_conversation, fingerprint, config_version, token_version,
+    blocking_run_id, blocked, retry_after_seconds
 from admit_v1(
     %(account_id)s::uuid, %(application_id)s::uuid, %(submission_id)s::text, %(fingerprint)s::bytea,
     %(conversation_id)s::uuid, %(new_conversation_id)s::uuid, %(title)s::text,

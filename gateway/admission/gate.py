@@ -1,0 +1,309 @@
+"""The gate: the checks before a run in their one order, and the transaction that admits it (design.md "From request to POST" 1 and 2).
+
+identity -> account -> visibility -> parsing -> replay look-up -> application enabled -> conversation -> draining -> moderation -> admission.
+Identity was verified by the caller. `check` may be cut short by a browser that leaves; `admit` must run in a task that nobody cancels.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID, uuid4
+
+from gateway.admission.moderation import Moderator, moderate
+from gateway.admission.validation import parse_submission, title_of
+from gateway.domain.ids import AccountId, ApplicationId, AttemptToken, ConversationId, CorrelationId, RunId
+from gateway.domain.limits import ActiveLimits
+from gateway.domain.problems import Code, Refused
+from gateway.domain.reasons import Reason
+from gateway.domain.snapshot import USER_POSITION, item_id
+from gateway.domain.submission import Submission, Submitted
+from gateway.identity.accounts import Access, AccessCheck
+from gateway.identity.tokens import Claims
+from gateway.store import admission as store
+from gateway.store.admission import AdmitRow, ContextRow, Verdict
+from gateway.store.database import Database
+from gateway.store.errors import AnswerLost, DatabaseUnavailable, DeadlockOrSerialization
+
+_ATTEMPTS: Final = 3
+"""Admissions tried for one request: a lost answer or a deadlock is tried again at once; a database that is away is not waited for."""
+
+_REFUSALS: Final = {
+    Verdict.NOT_FOUND: Code.NOT_FOUND,
+    Verdict.APP_DISABLED: Code.APP_DISABLED,
+    Verdict.BACKEND_NOT_SERVED: Code.BACKEND_NOT_SERVED,
+    Verdict.ACCOUNT_INACTIVE: Code.ACCOUNT_INACTIVE,
+    Verdict.USER_BUSY: Code.USER_BUSY,
+    Verdict.APP_BUSY: Code.APP_BUSY,
+    Verdict.QUOTA_EXHAUSTED: Code.QUOTA_EXHAUSTED,
+}
+
+_BLOCKED: Final = {Reason.RUN_ACTIVE: Code.CONVERSATION_BUSY, Reason.BINDING_INVALIDATED: Code.BINDING_INVALIDATED}
+"""The refusals of a conversation that have a code of their own; all others are conversation_blocked, and `blocked` says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A submission that passed every check before admission."""
+
+    access: Access
+    application_id: ApplicationId
+    submission: Submission
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The submission was admitted before, by whomever; `run_id` is its one run."""
+
+    access: Access
+    run_id: RunId
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A run that this process, and nobody else, may execute: it holds the attempt token."""
+
+    access: Access
+    run_id: RunId
+    account_id: AccountId
+    application_id: ApplicationId
+    conversation_id: ConversationId
+    submission: Submission
+    attempt_token: AttemptToken
+    correlation_id: CorrelationId
+    config_version: int
+    token_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The ordered use case. `draining` is this replica's own; it is read again just before the commit."""
+
+    database: Database
+    access_check: AccessCheck
+    moderators: Sequence[Moderator]
+    moderation_seconds: float
+    limits: ActiveLimits
+    lease_seconds: float
+    quota_zone: str
+    draining: Callable[[], bool]
+
+    async def check(self, claims: Claims, application_id: ApplicationId, body: bytes) -> Checked | Replayed:
+        """All checks up to moderation. Raises Refused; nothing was written then, and an existing run of the submission wins over it."""
+        try:
+            submission = parse_submission(body)
+        except Refused as fault:
+            # Who may not see the application learns nothing about the body: those two checks come first.
+            await self.access_check.application(claims, application_id)
+            raise fault from None
+        context = await self._context(claims, application_id, submission)
+        access = _access(claims, context)
+        if context.account_state != "active":
+            raise Refused(Code.ACCOUNT_INACTIVE)
+        if not context.visible:
+            raise Refused(Code.NOT_FOUND)
+        if (submitted := _submitted(context)) is not None:
+            return _replay(access, submitted, submission)
+        try:
+            self._check_open(context, submission)
+            await moderate(submission.text, self.moderators, seconds=self.moderation_seconds)
+        except Refused as refusal:
+            return await self._replay_or(refusal, access, application_id, submission)
+        return Checked(access, application_id, submission)
+
+    async def admit(self, checked: Checked) -> Admitted | Replayed:
+        """The admission transaction, with the rules for a lost answer. Raises Refused; must not be cancelled."""
+        admitting = _Admitting(checked, RunId(uuid4()), AttemptToken(uuid4()), CorrelationId(uuid4()), ConversationId(uuid4()))
+        try:
+            return await self._admit(admitting)
+        except Refused as refusal:
+            return await self._replay_or(refusal, checked.access, checked.application_id, checked.submission)
+
+    async def _context(self, claims: Claims, application_id: ApplicationId, submission: Submission) -> ContextRow:
+        params = {
+            "subject": claims.subject,
+            "groups": sorted(claims.groups),
+            "application_id": application_id,
+            "submission_id": submission.submission_id,
+            "conversation_id": submission.conversation_id,
+        }
+        context = await store.context(self.database, params)
+        if context is None:
+            await self.access_check.account(claims)  # makes the account, or refuses
+            context = await store.context(self.database, params)
+        if context is None:
+            raise Refused(Code.ACCOUNT_INACTIVE)
+        return context
+
+    def _check_open(self, context: ContextRow, submission: Submission) -> None:
+        if not context.backend_served:
+            raise Refused(Code.BACKEND_NOT_SERVED)
+        if not context.enabled:
+            raise Refused(Code.APP_DISABLED)
+        if submission.conversation_id is not None:
+            if not context.conversation_found:
+                raise Refused(Code.NOT_FOUND)
+            if context.blocked is not None:
+                raise _conversation_refused(context.blocked, context.blocking_run_id)
+        if self.draining():
+            raise Refused(Code.DRAINING)
+
+    async def _admit(self, admitting: "_Admitting") -> Admitted | Replayed:
+        checked = admitting.checked
+        answer_lost = False
+        for _ in range(_ATTEMPTS):
+            try:
+                row = await self._transaction(admitting.params(self))
+            except AnswerLost:
+                # Committed or not: the same insert again, on a new connection, waits for the lost transaction and then knows.
+                answer_lost = True
+                continue
+            except DeadlockOrSerialization:
+                continue
+            except DatabaseUnavailable:
+                if answer_lost:
+                    continue
+                break
+            verdict = Verdict(row.verdict)
+            if verdict is Verdict.ADMITTED:
+                return admitting.admitted(row)
+            if verdict is Verdict.SUBMITTED:
+                if row.run_id == admitting.run_id and (own := await self._own_attempt(admitting)) is not None:
+                    return own
+                return _replay(checked.access, _submitted_of(row), checked.submission)
+            raise _refusal(verdict, row)
+        raise Refused(Code.ADMISSION_UNAVAILABLE)
+
+    async def _transaction(self, params: dict[str, object]) -> AdmitRow:
+        async with self.database.transaction() as tx:
+            row = await store.admit(tx, params)
+            if row.verdict == Verdict.ADMITTED:
+                if self.draining():
+                    raise Refused(Code.DRAINING)
+                await tx.commit()
+            return row
+
+    async def _own_attempt(self, admitting: "_Admitting") -> Admitted | None:
+        """Our own earlier transaction was committed after all; only the token on the row says who executes."""
+        row = await store.attempt(self.database, admitting.run_id, admitting.attempt_token)
+        if row is None or not row.ours:
+            return None
+        return admitting.admitted_as(ConversationId(row.conversation_id), row.config_version, row.token_version)
+
+    async def _replay_or(self, refusal: Refused, access: Access, application_id: ApplicationId, submission: Submission) -> Replayed:
+        """Any refusal after the replay look-up looks once more: an existing run wins."""
+        params = {
+            "account_id": access.account_id,
+            "application_id": application_id,
+            "submission_id": submission.submission_id,
+        }
+        try:
+            row = await store.submitted(self.database, params)
+        except DatabaseUnavailable:
+            raise refusal from None
+        if row is None:
+            raise refusal
+        submitted = Submitted(RunId(row.run_id), ConversationId(row.conversation_id), row.created_conversation, row.fingerprint)
+        return _replay(access, submitted, submission)
+
+
+@dataclass(frozen=True, slots=True)
+class _Admitting:
+    """One admission with the ids that it keeps over its attempts."""
+
+    checked: Checked
+    run_id: RunId
+    attempt_token: AttemptToken
+    correlation_id: CorrelationId
+    new_conversation_id: ConversationId
+
+    def params(self, gate: Gate) -> dict[str, object]:
+        access, submission = self.checked.access, self.checked.submission
+        return {
+            "account_id": access.account_id,
+            "application_id": self.checked.application_id,
+            "submission_id": submission.submission_id,
+            "fingerprint": submission.fingerprint(),
+            "conversation_id": submission.conversation_id,
+            "new_conversation_id": self.new_conversation_id,
+            "title": title_of(submission.text),
+            "run_id": self.run_id,
+            "attempt_token": self.attempt_token,
+            "correlation_id": self.correlation_id,
+            "item_id": item_id(self.run_id, USER_POSITION),
+            "text": submission.text,
+            "groups": sorted(access.groups),
+            "max_per_user": gate.limits.per_user,
+            "max_per_application": gate.limits.per_application,
+            "lease_seconds": gate.lease_seconds,
+            "quota_zone": gate.quota_zone,
+        }
+
+    def admitted(self, row: AdmitRow) -> Admitted:
+        assert row.conversation_id is not None
+        assert row.config_version is not None
+        assert row.token_version is not None
+        return self.admitted_as(ConversationId(row.conversation_id), row.config_version, row.token_version)
+
+    def admitted_as(self, conversation_id: ConversationId, config_version: int, token_version: int) -> Admitted:
+        access = self.checked.access
+        return Admitted(
+            access=access,
+            run_id=self.run_id,
+            account_id=access.account_id,
+            application_id=self.checked.application_id,
+            conversation_id=conversation_id,
+            submission=self.checked.submission,
+            attempt_token=self.attempt_token,
+            correlation_id=self.correlation_id,
+            config_version=config_version,
+            token_version=token_version,
+        )
+
+
+def _access(claims: Claims, context: ContextRow) -> Access:
+    return Access(
+        account_id=AccountId(context.account_id),
+        subject=claims.subject,
+        groups=frozenset(context.all_groups),
+        operator=claims.operator or "operator" in context.account_roles,
+    )
+
+
+def _submitted(context: ContextRow) -> Submitted | None:
+    if context.submitted_run_id is None:
+        return None
+    assert context.submitted_conversation_id is not None
+    assert context.submitted_fingerprint is not None
+    return Submitted(
+        RunId(context.submitted_run_id),
+        ConversationId(context.submitted_conversation_id),
+        bool(context.submitted_created_conversation),
+        context.submitted_fingerprint,
+    )
+
+
+def _submitted_of(row: AdmitRow) -> Submitted:
+    assert row.run_id is not None
+    assert row.conversation_id is not None
+    assert row.fingerprint is not None
+    return Submitted(RunId(row.run_id), ConversationId(row.conversation_id), bool(row.created_conversation), row.fingerprint)
+
+
+def _replay(access: Access, submitted: Submitted, submission: Submission) -> Replayed:
+    if not submitted.is_replayed_by(submission):
+        raise Refused(Code.SUBMISSION_CONFLICT)
+    return Replayed(access, submitted.run_id)
+
+
+def _conversation_refused(blocked: str, blocking_run_id: UUID | None) -> Refused:
+    reason = Reason(blocked)
+    run_id = RunId(blocking_run_id) if blocking_run_id else None
+    return Refused(_BLOCKED.get(reason, Code.CONVERSATION_BLOCKED), run_id=run_id, extra={"blocked": reason.value})
+
+
+def _refusal(verdict: Verdict, row: AdmitRow) -> Refused:
+    if verdict is Verdict.CONVERSATION_REFUSED:
+        assert row.blocked is not None
+        return _conversation_refused(row.blocked, row.blocking_run_id)
+    run_id = RunId(row.blocking_run_id) if row.blocking_run_id else None
+    return Refused(_REFUSALS[verdict], run_id=run_id, retry_after_seconds=row.retry_after_seconds)

@@ -1,0 +1,98 @@
+"""Moderation of input: the protocol, the local rules, and the chain that fails closed (contract C3).
+
+A moderator says "allowed" or names categories. Anything else, an error or a time-out included, refuses: there is no failing open.
+Patterns are matched by RE2, in time linear in the text. The text that is stored and sent stays as it was typed; a normalised copy is
+only looked at (field case O-47).
+"""
+
+import asyncio
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import re2
+
+from gateway.domain.problems import Code, Refused
+
+DENIED: Final = "denied_content"
+"""The category of the local rules: people are told the category and what to do, never the rule."""
+
+# Letters that look like Latin ones and that NFKC and case folding leave apart: the Cyrillic and Greek ones seen in evasions.
+_LOOK_ALIKES: Final = str.maketrans(
+    {
+        "а": "a", "в": "b", "с": "c", "ԁ": "d", "е": "e", "ё": "e", "һ": "h", "н": "h", "і": "i", "ї": "i", "ј": "j", "к": "k", "м": "m",
+        "о": "o", "р": "p", "ԛ": "q", "г": "r", "ѕ": "s", "т": "t", "ԝ": "w", "х": "x", "у": "y",
+        "α": "a", "β": "b", "ε": "e", "ι": "i", "κ": "k", "η": "n", "ο": "o", "ρ": "p", "τ": "t", "υ": "u", "ν": "v", "χ": "x",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A moderator's complete verdict. `categories` is empty exactly when the text is allowed."""
+
+    categories: tuple[str, ...] = ()
+
+    @property
+    def allowed(self) -> bool:
+        return not self.categories
+
+
+class Moderator(Protocol):
+    """Judges a text. Whatever it raises counts as "could not be checked" and refuses the submission."""
+
+    async def judge(self, text: str) -> Judgement: ...
+
+
+class RuleInvalid(ValueError):
+    """A deny rule cannot be used. `line` counts from 1."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__(f"line {line}: not a valid pattern")
+        self.line = line
+
+
+class LocalRules:
+    """Deny terms and /patterns/, matched on the text as typed and on its normalised copy."""
+
+    def __init__(self, rules: Sequence[str]) -> None:
+        patterns = []
+        for number, rule in enumerate(rules, 1):
+            if not (stripped := rule.strip()) or stripped.startswith("#"):
+                continue
+            is_pattern = len(stripped) > 2 and stripped.startswith("/") and stripped.endswith("/")
+            source = stripped[1:-1] if is_pattern else re2.escape(normalised(stripped))
+            options = re2.Options()
+            options.log_errors = False
+            options.case_sensitive = False
+            try:
+                patterns.append(re2.compile(source, options))
+            except re2.error:
+                raise RuleInvalid(number) from None
+        self._patterns = tuple(patterns)
+
+    async def judge(self, text: str) -> Judgement:
+        copies = (text, normalised(text))
+        if any(pattern.search(copy) for pattern in self._patterns for copy in copies):
+            return Judgement((DENIED,))
+        return Judgement()
+
+
+def normalised(text: str) -> str:
+    """A copy for looking at: compatibility forms unified, case folded, invisible and combining characters gone, look-alikes made Latin."""
+    folded = unicodedata.normalize("NFKD", text).casefold()
+    visible = "".join(c for c in folded if unicodedata.category(c) not in ("Cf", "Mn", "Me", "Cc") or c in "\n\t")
+    return unicodedata.normalize("NFKC", visible).translate(_LOOK_ALIKES)
+
+
+async def moderate(text: str, moderators: Sequence[Moderator], *, seconds: float) -> None:
+    """Ask each moderator in turn, each within `seconds`. Raises Refused: moderation_refused, or moderation_unavailable for any failure."""
+    for moderator in moderators:
+        try:
+            async with asyncio.timeout(seconds):
+                judgement = await moderator.judge(text)
+        except Exception:  # noqa: BLE001 - failing closed means: whatever it was, the text was not checked
+            raise Refused(Code.MODERATION_UNAVAILABLE) from None
+        if not judgement.allowed:
+            raise Refused(Code.MODERATION_REFUSED, extra={"categories": list(judgement.categories)})
