@@ -1,0 +1,174 @@
+"""The HTTP face: the bridge profile of the upstream contract as a Starlette application. Not here: runs, storage, settings.
+
+All answers but the event stream are JSON; a refusal is `{"detail": …}` with a fixed text that repeats nothing of the request.
+"""
+
+import hmac
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final
+
+from ag_ui.core import RunAgentInput, UserMessage
+from ag_ui.encoder import EventEncoder
+from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from agent_service.records import CorrelationId, ThreadId
+from agent_service.runs import Feed, Runner
+from agent_service.store import Store, ThreadBusyError
+
+# The contract's own limits (B5): characters of text, bytes of the whole body.
+MAX_TEXT_CHARS: Final = 16_000
+MAX_BODY_BYTES: Final = 64 * 1024
+PROTOCOL_VERSION: Final = "0.1.22"
+_ID = re.compile(r"[!-~]{1,200}")
+_STREAM_HEADERS = {"Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    """What the routes need."""
+
+    assistant: str
+    token: str
+    store: Store
+    runner: Runner
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """A POST /ag-ui that may run."""
+
+    thread_id: ThreadId
+    correlation_id: CorrelationId
+    text: str
+
+
+class RequireToken:
+    """401 for every request without the bearer token, `/healthz` excepted. Comes before routing: a stranger learns no routes."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._expected = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on what is authorised."""
+        if scope["type"] == "http" and scope["path"] != "/healthz":
+            given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+            if not hmac.compare_digest(given, self._expected):
+                refusal = JSONResponse({"detail": "Unauthorized"}, 401, {"WWW-Authenticate": "Bearer"})
+                await refusal(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def build_app(service: Service) -> Starlette:
+    """The application. Opening and closing what `service` holds is the caller's."""
+
+    async def healthz(_request: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def capabilities(_request: Request) -> Response:
+        return JSONResponse(
+            {
+                "assistant_id": service.assistant,
+                "protocol": "ag-ui",
+                "protocol_version": PROTOCOL_VERSION,
+                "native_interrupt": False,
+                "native_resume": False,
+                "one_task_per_thread": False,
+                "actions": [],
+            }
+        )
+
+    async def create_thread(request: Request) -> Response:
+        if (await _body(request)).strip() not in (b"{}", b""):
+            raise HTTPException(422, "The body must be an empty object: threads take no settings")
+        return JSONResponse({"thread_id": await service.store.create_thread()}, 201)
+
+    async def run(request: Request) -> Response:
+        message = read_message(await _body(request))
+        if not await service.store.has_thread(message.thread_id):
+            raise HTTPException(404, "Thread not found")
+        try:
+            feed = await service.runner.start(thread_id=message.thread_id, correlation_id=message.correlation_id, text=message.text)
+        except ThreadBusyError:
+            raise HTTPException(409, "Thread is already running a task") from None
+        return StreamingResponse(_frames(feed), media_type="text/event-stream", headers=_STREAM_HEADERS)
+
+    async def look_up(request: Request) -> Response:
+        found = await service.store.find_run(thread_id=request.path_params["thread_id"], run_id=request.path_params["run_id"])
+        if found is None:
+            raise HTTPException(404, "Run not found")
+        return JSONResponse({"thread_id": found.thread_id, "run_id": found.run_id, "status": found.status})
+
+    routes = [
+        Route("/healthz", healthz),
+        Route("/capabilities", capabilities),
+        Route("/threads", create_thread, methods=["POST"]),
+        Route("/ag-ui", run, methods=["POST"]),
+        Route("/threads/{thread_id}/runs/{run_id}", look_up),
+    ]
+    app = Starlette(
+        routes=routes,
+        middleware=[Middleware(RequireToken, token=service.token)],
+        exception_handlers={HTTPException: _refuse, Exception: _break},
+    )
+    # A redirect of a POST would be a fault to every caller of this contract; a wrong path is 404.
+    app.router.redirect_slashes = False
+    return app
+
+
+async def _refuse(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"detail": error.detail}, error.status_code, error.headers)
+
+
+async def _break(_request: Request, _error: Exception) -> Response:
+    return JSONResponse({"detail": "Internal Server Error"}, 500)
+
+
+async def _frames(feed: Feed) -> AsyncIterator[str]:
+    """SSE frames. When the client leaves, only this ends: the run has a task of its own."""
+    encoder = EventEncoder()
+    async for event in feed:
+        yield encoder.encode(event)
+
+
+async def _body(request: Request) -> bytes:
+    """The body, at most MAX_BODY_BYTES of it; 413 beyond."""
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MAX_BODY_BYTES:
+            raise HTTPException(413, f"The body may have {MAX_BODY_BYTES} bytes")
+    return bytes(body)
+
+
+def read_message(body: bytes) -> Message:
+    """Read a RunAgentInput. Raises HTTPException 422 for whatever the bridge profile does not take."""
+    try:
+        sent = RunAgentInput.model_validate_json(body)
+    except ValidationError as error:
+        named = {".".join(str(part) for part in fault["loc"][:1]) for fault in error.errors(include_input=False)} - {""}
+        places = sorted(named & {"threadId", "runId", "messages", "state", "tools", "context", "forwardedProps", "resume"})
+        raise HTTPException(422, f"Not a RunAgentInput: {', '.join(places) or 'no JSON object'}") from None
+    if not _ID.fullmatch(sent.run_id) or not _ID.fullmatch(sent.thread_id):
+        raise HTTPException(422, "threadId and runId must have 1 to 200 visible ASCII characters")
+    if sent.state or sent.tools or sent.context or sent.forwarded_props or sent.resume:
+        raise HTTPException(422, "state, tools, context, forwardedProps and resume are not taken by this profile")
+    if len(sent.messages) != 1 or not isinstance(sent.messages[0], UserMessage):
+        raise HTTPException(422, "messages must hold exactly one message, of role user")
+    text = sent.messages[0].content
+    if not isinstance(text, str):
+        raise HTTPException(422, "The message must be text")
+    if not text.strip() or len(text) > MAX_TEXT_CHARS:
+        raise HTTPException(422, f"The message must have 1 to {MAX_TEXT_CHARS} characters")
+    return Message(thread_id=ThreadId(sent.thread_id), correlation_id=CorrelationId(sent.run_id), text=text)

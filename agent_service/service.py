@@ -1,0 +1,85 @@
+"""The composition root: settings in, a served application out. The only module that names every part."""
+
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+from starlette.applications import Starlette
+
+from agent_service.agent_loading import AgentGraph, fit, load_agent
+from agent_service.app import Service, build_app
+from agent_service.demo_agent import chat_model, demo_agent
+from agent_service.runs import Runner
+from agent_service.settings import Settings
+from agent_service.store import Database, open_database
+
+_logger = logging.getLogger("agent_service")
+
+
+@contextlib.asynccontextmanager
+async def open_app(settings: Settings, *, graph: object = None) -> AsyncIterator[Starlette]:
+    """The application over an open database; runs that still go on get `shutdown_seconds` at the end.
+
+    `graph` (a graph, compiled or not) stands in for the agent that the settings name. Raises AgentDoesNotFitError,
+    DatabaseInUseError, DatabaseUnusableError.
+    """
+    async with open_database(settings.database) as database:
+        agent = await _agent(settings, graph, database)
+        if abandoned := await database.store.fail_abandoned_runs():
+            _logger.warning("%s runs of an earlier process were never finished; they are now in error", abandoned)
+        runner = Runner(graph=agent, store=database.store)
+        assert settings.token is not None
+        service = Service(assistant=settings.assistant, token=settings.token.get_secret_value(), store=database.store, runner=runner)
+        try:
+            yield build_app(service)
+        finally:
+            await runner.aclose(grace_seconds=settings.shutdown_seconds)
+
+
+async def _agent(settings: Settings, graph: object, database: Database) -> AgentGraph:
+    if graph is not None:
+        return fit(graph, name="graph", checkpointer=database.checkpointer)
+    if settings.agent is not None:
+        return await load_agent(settings.agent, checkpointer=database.checkpointer, directory=Path.cwd())
+    return demo_agent(model=chat_model(settings), checkpointer=database.checkpointer)
+
+
+async def serve(settings: Settings, *, announce: Callable[[str], None], graph: object = None) -> None:
+    """Serve until SIGTERM or SIGINT. `announce` gets the base URL once connections are accepted; OSError when the port is taken."""
+    async with open_app(settings, graph=graph) as app:
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        with socket.create_server((settings.host, settings.port), family=family, backlog=128) as listening:
+            port = listening.getsockname()[1]
+            config = uvicorn.Config(
+                app,
+                http="h11",  # bounded request heads
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=settings.shutdown_seconds,
+            )
+            announce(f"http://{f'[{settings.host}]' if family == socket.AF_INET6 else settings.host}:{port}")
+            with _surviving_signals():
+                await uvicorn.Server(config).serve(sockets=[listening])
+
+
+@contextlib.contextmanager
+def _surviving_signals() -> Iterator[None]:
+    """uvicorn raises the signal that stopped it once more when it is done; by default that would kill us before runs are waited for."""
+
+    def noted(number: int, _frame: FrameType | None) -> None:
+        _logger.info("%s: stopping", signal.Signals(number).name)
+
+    before = {number: signal.signal(number, noted) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

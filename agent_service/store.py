@@ -1,0 +1,158 @@
+"""Threads and runs in SQLite, and the checkpointer's connection to the same file.
+
+Here lives: opening the database for one process only, and every statement of `sql/`. Not here: what LangGraph keeps in its
+own tables, and what the statuses mean (`records.py`).
+"""
+
+import sqlite3
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+from uuid import uuid4
+
+import aiosqlite
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+
+from agent_service.records import CorrelationId, Run, RunId, RunStatus, ThreadId
+
+# Two connections of this one process write to the file; either may wait for the other's short transaction.
+BUSY_SECONDS = 10.0
+
+
+class DatabaseInUseError(Exception):
+    """Another process serves this database. Two would take each other's running runs for abandoned ones."""
+
+
+class DatabaseUnusableError(Exception):
+    """The file cannot be opened or is no database of this service."""
+
+
+class ThreadBusyError(Exception):
+    """The thread has a run that is not over."""
+
+
+def load_statements(text: str) -> dict[str, str]:
+    """Statements by name. Each begins with a line `-- name: …` and a line that says what it is for."""
+    statements: dict[str, str] = {}
+    for block in text.split("-- name: ")[1:]:
+        name, purpose, sql = block.split("\n", 2)
+        if not purpose.startswith("-- "):
+            raise ValueError(f"statement {name} does not say what it is for")
+        statements[name.strip()] = sql.strip()
+    return statements
+
+
+def _sql(name: str) -> str:
+    return (files("agent_service") / "sql" / name).read_text(encoding="utf-8")
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Store:
+    """Every statement about threads and runs. Each method is one transaction of one statement."""
+
+    connection: aiosqlite.Connection
+    statements: Mapping[str, str]
+
+    async def create_thread(self) -> ThreadId:
+        """A fresh thread; the id is ours."""
+        thread_id = ThreadId(str(uuid4()))
+        await self._write("insert_thread", {"thread_id": thread_id, "now": _now()})
+        return thread_id
+
+    async def has_thread(self, thread_id: str) -> bool:
+        """Whether POST /threads handed this out."""
+        return bool(await self._rows("find_thread", {"thread_id": thread_id}))
+
+    async def begin_run(self, *, thread_id: ThreadId, correlation_id: CorrelationId) -> RunId:
+        """A pending run of an existing thread. Raises ThreadBusyError when one is not over there."""
+        run_id = RunId(str(uuid4()))
+        values = {"run_id": run_id, "thread_id": thread_id, "correlation_id": correlation_id, "now": _now()}
+        try:
+            await self._write("insert_run", values)
+        except sqlite3.IntegrityError as error:
+            if error.sqlite_errorname != "SQLITE_CONSTRAINT_UNIQUE":
+                raise
+            raise ThreadBusyError from error
+        return run_id
+
+    async def mark_running(self, run_id: RunId) -> bool:
+        """pending → running; False when it was not pending."""
+        return bool(await self._write("mark_running", {"run_id": run_id, "now": _now()}))
+
+    async def finish_run(self, run_id: RunId, status: RunStatus) -> bool:
+        """pending or running → a final status; False when it was final already."""
+        return bool(await self._write("finish_run", {"run_id": run_id, "status": status.value, "now": _now()}))
+
+    async def fail_abandoned_runs(self) -> int:
+        """Runs of a process that is gone become `error`; how many."""
+        return await self._write("fail_abandoned_runs", {"now": _now()})
+
+    async def find_run(self, *, thread_id: str, run_id: str) -> Run | None:
+        """The run, if it is one of this thread."""
+        rows = await self._rows("find_run", {"thread_id": thread_id, "run_id": run_id})
+        if not rows:
+            return None
+        found_thread, found_run, status = rows[0]
+        return Run(thread_id=ThreadId(str(found_thread)), run_id=RunId(str(found_run)), status=RunStatus(str(status)))
+
+    async def _rows(self, name: str, values: Mapping[str, str]) -> list[tuple[object, ...]]:
+        async with self.connection.execute(self.statements[name], values) as cursor:
+            return [tuple(row) for row in await cursor.fetchall()]
+
+    async def _write(self, name: str, values: Mapping[str, str]) -> int:
+        """The number of rows returned or inserted. The connection is in autocommit, so the statement is its own transaction."""
+        async with self.connection.execute(self.statements[name], values) as cursor:
+            returned = len(list(await cursor.fetchall()))
+            return returned or max(cursor.rowcount, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Database:
+    """One SQLite file: our tables and the checkpointer's."""
+
+    store: Store
+    checkpointer: AsyncSqliteSaver
+
+
+@asynccontextmanager
+async def open_database(path: Path) -> AsyncIterator[Database]:
+    """Open or create the file, alone: DatabaseInUseError when another process has it, DatabaseUnusableError when it is none.
+
+    Abandoned runs are *not* touched here: see `Store.fail_abandoned_runs`.
+    """
+    try:
+        async with _sole_owner(path), aiosqlite.connect(path, timeout=BUSY_SECONDS, isolation_level=None) as connection:
+            await connection.execute("pragma journal_mode = wal")
+            await connection.execute("pragma foreign_keys = on")
+            await connection.executescript(_sql("schema.sql"))
+            async with aiosqlite.connect(path, timeout=BUSY_SECONDS) as saving:
+                checkpointer = AsyncSqliteSaver(saving)
+                await checkpointer.setup()
+                statements = load_statements(_sql("statements.sql"))
+                yield Database(store=Store(connection=connection, statements=statements), checkpointer=checkpointer)
+    except sqlite3.DatabaseError as error:
+        raise DatabaseUnusableError(f"{path}: {error}") from error
+
+
+@asynccontextmanager
+async def _sole_owner(path: Path) -> AsyncIterator[None]:
+    """Hold an exclusive transaction on a side file for as long as we live: the operating system lets go when we die.
+
+    SQLite's own lock rather than fcntl, because it works on every platform that Python's sqlite3 does.
+    """
+    lock = path.with_name(path.name + ".lock")
+    async with aiosqlite.connect(lock, timeout=0, isolation_level=None) as held:
+        try:
+            await held.execute("begin exclusive")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorname != "SQLITE_BUSY":
+                raise
+            raise DatabaseInUseError(f"{path} is served by another process") from error
+        yield
