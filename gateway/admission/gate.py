@@ -1,11 +1,12 @@
 """The gate: the checks before a run in their one order, and the transaction that admits it (design.md "From request to POST" 1 and 2).
 
-identity -> account -> visibility -> parsing -> replay look-up -> application enabled -> conversation -> draining -> moderation -> admission.
+identity, account, visibility, parsing, replay look-up, application enabled, conversation, draining, moderation, admission.
 Identity was verified by the caller. `check` may be cut short by a browser that leaves; `admit` must run in a task that nobody cancels.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -72,6 +73,7 @@ class Admitted:
     correlation_id: CorrelationId
     config_version: int
     token_version: int
+    created_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +189,7 @@ class Gate:
         row = await store.attempt(self.database, admitting.run_id, admitting.attempt_token)
         if row is None or not row.ours:
             return None
-        return admitting.admitted_as(ConversationId(row.conversation_id), row.config_version, row.token_version)
+        return admitting.admitted_as(ConversationId(row.conversation_id), row.config_version, row.token_version, row.created_at)
 
     async def _replay_or(self, refusal: Refused, access: Access, application_id: ApplicationId, submission: Submission) -> Replayed:
         """Any refusal after the replay look-up looks once more: an existing run wins."""
@@ -242,9 +244,10 @@ class _Admitting:
         assert row.conversation_id is not None
         assert row.config_version is not None
         assert row.token_version is not None
-        return self.admitted_as(ConversationId(row.conversation_id), row.config_version, row.token_version)
+        assert row.created_at is not None
+        return self.admitted_as(ConversationId(row.conversation_id), row.config_version, row.token_version, row.created_at)
 
-    def admitted_as(self, conversation_id: ConversationId, config_version: int, token_version: int) -> Admitted:
+    def admitted_as(self, conversation_id: ConversationId, config_version: int, token_version: int, created_at: datetime) -> Admitted:
         access = self.checked.access
         return Admitted(
             access=access,
@@ -257,6 +260,7 @@ class _Admitting:
             correlation_id=self.correlation_id,
             config_version=config_version,
             token_version=token_version,
+            created_at=created_at,
         )
 
 

@@ -1,6 +1,7 @@
 """Admission's statements: the read before the checks, the one transaction, and what a lost answer is judged by."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 from uuid import UUID
@@ -70,6 +71,7 @@ class AdmitRow:
     fingerprint: bytes | None
     config_version: int | None
     token_version: int | None
+    created_at: datetime | None
     blocking_run_id: UUID | None
     blocked: str | None
     retry_after_seconds: int | None
@@ -83,6 +85,7 @@ class AttemptRow:
     conversation_id: UUID
     config_version: int
     token_version: int
+    created_at: datetime
     ours: bool
 
 

@@ -75,20 +75,28 @@ class StateRow:
 
 
 @dataclass(frozen=True, slots=True)
-class _FenceRow:
+class FenceRow:
+    """fence_v1's answer. `fenced_at`: the database's clock in the fence statement, when it moved the row."""
+
     verdict: str
-    execution: str | None
+    fenced_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
-class _MovedRow:
-    run_id: UUID
+class MovedRow:
+    """A row that was moved, and when."""
+
+    updated_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class _SettledRow:
-    run_id: UUID
+class SettledRow:
+    """The run after a settlement."""
+
+    execution: str
     persistence: str
+    updated_at: datetime
+    finished_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +106,8 @@ class Settlement:
     transition: Transition
     persistence: Persistence
     snapshot: Snapshot
+    started: bool
+    native_run_id: NativeRunId | None
     evidence_kind: str
     evidence_detail: Mapping[str, object]
 
@@ -124,7 +134,7 @@ async def fence(
     fingerprint: bytes,
     lease_seconds: float,
     deadline_seconds: float,
-) -> FenceVerdict:
+) -> FenceRow:
     """One statement, one transaction. AnswerLost: it may have happened; `reread` before deciding."""
     params = {
         "run_id": run_id,
@@ -134,9 +144,9 @@ async def fence(
         "fingerprint": fingerprint,
         "lease_seconds": lease_seconds,
     }
-    row = await db.one(_FENCE, _FenceRow, params, deadline_seconds=deadline_seconds)
+    row = await db.one(_FENCE, FenceRow, params, deadline_seconds=deadline_seconds)
     assert row is not None, "fence_v1 gives one row"
-    return FenceVerdict(row.verdict)
+    return row
 
 
 async def reread(db: Database, run_id: RunId, attempt_token: AttemptToken, *, deadline_seconds: float | None = None) -> StateRow | None:
@@ -146,19 +156,19 @@ async def reread(db: Database, run_id: RunId, attempt_token: AttemptToken, *, de
     )
 
 
-async def start(db: Database, run_id: RunId, attempt_token: AttemptToken, native_run_id: NativeRunId | None) -> None:
-    """Record RUN_STARTED, and the native run id when it is known. May be repeated; changes nothing once the run has ended."""
+async def start(db: Database, run_id: RunId, attempt_token: AttemptToken, native_run_id: NativeRunId | None) -> MovedRow | None:
+    """Record RUN_STARTED, and the native run id when it is known. May be repeated; None: nothing new, or the run has ended."""
     params = {
         "run_id": run_id,
         "attempt_token": attempt_token,
         "native_run_id": native_run_id,
         "sources": _names({Execution.DISPATCHED, Execution.RUNNING, Execution.UNKNOWN}),
     }
-    await db.execute(_START, params)
+    return await db.one(_START, MovedRow, params)
 
 
-async def release(db: Database, run_id: RunId, attempt_token: AttemptToken, reason: Reason, proof: NotSentProof) -> bool:
-    """Free the slots and return the charge of a run that was proven never sent. False: no such state any more, read again."""
+async def release(db: Database, run_id: RunId, attempt_token: AttemptToken, reason: Reason, proof: NotSentProof) -> MovedRow | None:
+    """Free the slots and return the charge of a run that was proven never sent. None: no such state any more, read again."""
     params = {
         "run_id": run_id,
         "attempt_token": attempt_token,
@@ -166,11 +176,11 @@ async def release(db: Database, run_id: RunId, attempt_token: AttemptToken, reas
         "proof": proof.value,
         "sources": _names(sources(Execution.RELEASED)),
     }
-    return await db.one(_RELEASE, _MovedRow, params) is not None
+    return await db.one(_RELEASE, MovedRow, params)
 
 
-async def settle(db: Database, run_id: RunId, attempt_token: AttemptToken, settlement: Settlement) -> Persistence | None:
-    """Write the end of a run in one transaction; the persistence that it has now, or None when the guard refused: read again."""
+async def settle(db: Database, run_id: RunId, attempt_token: AttemptToken, settlement: Settlement) -> SettledRow | None:
+    """Write the end of a run in one transaction; None when the guard refused: read again."""
     transition, items = settlement.transition, settlement.snapshot.items
     body = settlement.snapshot.canonical()
     params = {
@@ -198,11 +208,12 @@ async def settle(db: Database, run_id: RunId, attempt_token: AttemptToken, settl
         "names": [item.name if isinstance(item, ToolItem) else None for item in items],
         "statuses": [item.status.value if isinstance(item, ToolItem) else None for item in items],
         "parents": [item.parent if isinstance(item, ToolItem) else None for item in items],
+        "started": settlement.started,
+        "native_run_id": settlement.native_run_id,
         "evidence_kind": settlement.evidence_kind,
         "evidence_detail": json.dumps(settlement.evidence_detail),
     }
-    row = await db.one(_SETTLE, _SettledRow, params)
-    return None if row is None else Persistence(row.persistence)
+    return await db.one(_SETTLE, SettledRow, params)
 
 
 def _names(states: "frozenset[Execution] | frozenset[Persistence] | set[Execution]") -> list[str]:

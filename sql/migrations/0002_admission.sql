@@ -54,7 +54,7 @@ create function admit_v1(
     p_run_id uuid, p_attempt_token uuid, p_correlation_id uuid, p_item_id uuid, p_text text,
     p_groups text[], p_max_per_user integer, p_max_per_application integer, p_lease_seconds double precision, p_quota_zone text,
     out verdict text, out run_id uuid, out conversation_id uuid, out created_conversation boolean, out fingerprint bytea,
-    out config_version bigint, out token_version bigint,
+    out config_version bigint, out token_version bigint, out created_at timestamptz,
     out blocking_run_id uuid, out blocked text, out retry_after_seconds integer)
 language plpgsql as $$
 declare
@@ -145,6 +145,7 @@ begin
     run_id := p_run_id;
     config_version := v_application.config_version;
     token_version := v_application.token_version;
+    created_at := now();
     insert into run as r (run_id, account_id, application_id, conversation_id, submission_id, sequence, execution, attempt_token,
         correlation_id, lease_until, config_version, token_version, user_slot, application_slot)
     values (p_run_id, p_account_id, p_application_id, conversation_id, p_submission_id, v_sequence, 'reserved', p_attempt_token,
@@ -185,7 +186,7 @@ $$;
 create function fence_v1(
     p_run_id uuid, p_attempt_token uuid, p_thread_id text, p_endpoint_fingerprint bytea, p_fingerprint bytea,
     p_lease_seconds double precision,
-    out verdict text, out execution text)
+    out verdict text, out fenced_at timestamptz)
 language plpgsql as $$
 declare
     v_run run%rowtype;
@@ -193,7 +194,6 @@ declare
     v_binding binding%rowtype;
 begin
     select * into v_run from run r where r.run_id = p_run_id for update;
-    execution := v_run.execution;
     if not found or v_run.execution <> 'reserved' or v_run.attempt_token <> p_attempt_token then
         verdict := 'not_ours';
         return;
@@ -235,12 +235,12 @@ begin
             return;
         end if;
     end if;
-    update run r set execution = 'dispatched', fence_at = clock_timestamp(), updated_at = clock_timestamp(),
+    fenced_at := clock_timestamp();
+    update run r set execution = 'dispatched', fence_at = fenced_at, updated_at = fenced_at,
         lease_until = clock_timestamp() + make_interval(secs => p_lease_seconds)
     where r.run_id = p_run_id;
     insert into evidence (run_id, kind) values (p_run_id, 'fence');
     verdict := 'dispatched';
-    execution := 'dispatched';
 end
 $$;
 

@@ -33,7 +33,7 @@ where s.account_id = %(account_id)s::uuid and s.application_id = %(application_i
 
 -- name: admit
 -- The admission transaction's one statement; the caller commits only the verdict admitted.
-select verdict, run_id, conversation_id, created_conversation, fingerprint, config_version, token_version,
+select verdict, run_id, conversation_id, created_conversation, fingerprint, config_version, token_version, created_at,
     blocking_run_id, blocked, retry_after_seconds
 from admit_v1(
     %(account_id)s::uuid, %(application_id)s::uuid, %(submission_id)s::text, %(fingerprint)s::bytea,
@@ -44,6 +44,6 @@ from admit_v1(
 
 -- name: attempt
 -- What admission wrote for a run: versions pinned, and whether the row carries our attempt token.
-select r.run_id, r.conversation_id, r.config_version, r.token_version, r.attempt_token = %(attempt_token)s::uuid as ours
+select r.run_id, r.conversation_id, r.config_version, r.token_version, r.created_at, r.attempt_token = %(attempt_token)s::uuid as ours
 from run r
 where r.run_id = %(run_id)s::uuid

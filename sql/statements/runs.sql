@@ -23,7 +23,7 @@ where r.run_id = any (%(run_ids)s::uuid[]) and r.account_id = %(account_id)s::uu
 
 -- name: fence
 -- reserved -> dispatched with all re-checks, and the binding; any verdict but dispatched changed nothing.
-select verdict, execution
+select verdict, fenced_at
 from fence_v1(
     %(run_id)s::uuid, %(attempt_token)s::uuid, %(thread_id)s::text, %(endpoint_fingerprint)s::bytea, %(fingerprint)s::bytea,
     %(lease_seconds)s::double precision)
@@ -46,11 +46,12 @@ with moved as (
     where r.run_id = %(run_id)s::uuid and r.attempt_token = %(attempt_token)s::uuid
         and r.execution = any (%(sources)s::text[])
         and (r.started_at is null or (r.native_run_id is null and %(native_run_id)s::text is not null))
-    returning r.run_id, r.native_run_id
+    returning r.run_id, r.native_run_id, r.updated_at
+), noted as (
+    insert into evidence (run_id, kind, detail)
+    select m.run_id, 'started', jsonb_build_object('native_run_id_known', m.native_run_id is not null) from moved m
 )
-insert into evidence (run_id, kind, detail)
-select m.run_id, 'started', jsonb_build_object('native_run_id_known', m.native_run_id is not null)
-from moved m
+select m.updated_at from moved m
 
 -- name: release
 -- Proven never sent: the slots are free and the charge comes back, once.
@@ -60,7 +61,7 @@ with moved as (
         attention = null, persistence = 'none', updated_at = clock_timestamp(), finished_at = clock_timestamp()
     where r.run_id = %(run_id)s::uuid and r.attempt_token = %(attempt_token)s::uuid
         and r.execution = any (%(sources)s::text[]) and r.persistence = 'none'
-    returning r.run_id
+    returning r.run_id, r.updated_at
 ), returned as (
     update quota_charge q set refunded_at = clock_timestamp()
     from moved m
@@ -74,7 +75,7 @@ with moved as (
     insert into evidence (run_id, kind, detail)
     select m.run_id, 'released', jsonb_build_object('proof', %(proof)s::text, 'reason', %(reason)s::text) from moved m
 )
-select m.run_id from moved m
+select m.updated_at from moved m
 
 -- name: settle
 -- One transaction for the end of a run: execution, evidence, snapshot, items. Guarded by the states, never by the lease; text of the
@@ -88,12 +89,14 @@ with moved as (
         user_slot = case when %(holds_slot)s::boolean then r.user_slot end,
         application_slot = case when %(holds_slot)s::boolean then r.application_slot end,
         lease_until = null,
+        started_at = coalesce(r.started_at, case when %(started)s::boolean then clock_timestamp() end),
+        native_run_id = coalesce(r.native_run_id, %(native_run_id)s::text),
         finished_at = case when %(over)s::boolean then coalesce(r.finished_at, clock_timestamp()) else r.finished_at end,
         updated_at = clock_timestamp()
     where r.run_id = %(run_id)s::uuid and r.attempt_token = %(attempt_token)s::uuid
         and (r.execution = any (%(sources)s::text[])
             or (%(late_text)s::boolean and r.execution = any (%(over_states)s::text[]) and r.persistence = any (%(persistence_sources)s::text[])))
-    returning r.run_id, r.conversation_id, r.sequence, r.persistence
+    returning r.run_id, r.conversation_id, r.sequence, r.execution, r.persistence, r.updated_at, r.finished_at
 ), kept as (
     insert into snapshot as s (run_id, revision, complete, body, sha256)
     select m.run_id, 1, %(complete)s::boolean, %(body)s::bytea, %(sha256)s::bytea from moved m
@@ -121,4 +124,4 @@ with moved as (
     insert into evidence (run_id, kind, detail)
     select m.run_id, %(evidence_kind)s::text, %(evidence_detail)s::jsonb from moved m
 )
-select m.run_id, m.persistence from moved m
+select m.execution, m.persistence, m.updated_at, m.finished_at from moved m
