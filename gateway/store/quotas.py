@@ -1,0 +1,85 @@
+"""Quota rules as operators set them. Charging is part of admission (admit_v1), returning a charge part of releasing a run."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+from uuid import UUID, uuid4
+
+from gateway.store.database import Database
+from gateway.store.statements import statement
+
+_LOCK_RULES: Final = statement("quotas.lock_rules")
+_SET_LIMIT: Final = statement("quotas.set_limit")
+_CREATE: Final = statement("quotas.create")
+_LIST: Final = statement("quotas.list")
+_REMOVE: Final = statement("quotas.remove")
+
+
+class Scope(StrEnum):
+    """Whose tasks a rule counts together: one user's, a group's members', or all of an application."""
+
+    USER = "user"
+    GROUP = "group"
+    APP = "app"
+
+
+class Window(StrEnum):
+    """Calendar windows, in the zone of the deployment (GATEWAY_QUOTA_ZONE)."""
+
+    HOUR = "hour"
+    DAY = "day"
+    MONTH = "month"
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaRuleRow:
+    """A rule in force."""
+
+    quota_rule_id: UUID
+    scope: str
+    application_id: UUID | None
+    application_name: str | None
+    group_name: str | None
+    task_limit: int
+    calendar_window: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class _RuleId:
+    quota_rule_id: UUID
+
+
+async def set_rule(
+    db: Database, *, scope: Scope, window: Window, task_limit: int, application_id: UUID | None, group_name: str | None
+) -> UUID:
+    """Set the limit (tasks in a window) of the one rule of this scope, window, application and group; returns its id.
+
+    Raises ConstraintViolated: quota_app_names_application, quota_group_names_group, quota_limit_form.
+    """
+    params = {
+        "scope": scope.value,
+        "calendar_window": window.value,
+        "task_limit": task_limit,
+        "application_id": application_id,
+        "group_name": group_name,
+    }
+    async with db.transaction() as tx:
+        await tx.execute(_LOCK_RULES)
+        changed = await tx.all(_SET_LIMIT, _RuleId, params)
+        rule_id = changed[0].quota_rule_id if changed else uuid4()
+        if not changed:
+            await tx.execute(_CREATE, {**params, "quota_rule_id": rule_id})
+        await tx.commit()
+    return rule_id
+
+
+async def list_rules(db: Database) -> list[QuotaRuleRow]:
+    """The rules in force, oldest first."""
+    return await db.all(_LIST, QuotaRuleRow, reading=True)
+
+
+async def remove(db: Database, quota_rule_id: UUID) -> bool:
+    """End a rule. False: there is no such rule in force."""
+    return await db.execute(_REMOVE, {"quota_rule_id": quota_rule_id}) == 1
