@@ -1,0 +1,211 @@
+"""Bytes in, complete SSE frames out: framing, strict UTF-8 and the bounds on bytes and events. No JSON here.
+
+Framing is the WHATWG event stream: lines end in LF, CRLF or CR, one leading BOM is dropped, comments and the fields event, id and retry
+are ignored, several data lines are joined by LF, a block without its blank line is no frame. What comes out does not depend on how the
+bytes were cut. Every byte is looked at by C code only, and a partial frame is never scanned twice.
+"""
+
+import re
+from typing import Final
+
+from gateway.domain.evidence import StreamBroken
+from gateway.domain.limits import StreamBounds
+from gateway.sse_parser.events import Detail, bad_frame, bound_exceeded
+
+_BOM: Final = b"\xef\xbb\xbf"
+_LF: Final = 0x0A
+_NEWLINES: Final = re.compile(rb"\n+")
+_PREFIX: Final = b"data: "
+
+
+class Guard:
+    """Collects bytes until a frame is complete. After a fault it stays in that state and takes nothing more.
+
+    Frame size: the bytes of a block's lines with their ends (CRLF counts once), without the blank line; comments and unknown fields
+    count too. Each block that has a line counts as one event, comment blocks included, so that no flood is free.
+    At most `frame_bytes` are kept from one call to the next, and half as many are taken in at a time.
+    """
+
+    __slots__ = ("_after_cr", "_at_start", "_bounds", "_pending", "_step", "bytes", "comments", "empty", "events", "fault")
+
+    def __init__(self, bounds: StreamBounds) -> None:
+        self._bounds = bounds
+        self._pending = bytearray()
+        self._step = max(1, bounds.frame_bytes // 2)
+        self._at_start = True
+        self._after_cr = False
+        self.bytes = 0
+        self.events = 0
+        self.comments = 0
+        self.empty = 0
+        self.fault: StreamBroken | None = None
+
+    @property
+    def buffered(self) -> int:
+        """Bytes kept for an unfinished frame."""
+        return len(self._pending)
+
+    @property
+    def in_frame(self) -> bool:
+        """Whether an end of the stream now would cut a frame."""
+        return bool(self._pending) and not self._at_start
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The payloads of the frames that `data` completes, in order; look at `fault` after them. Never raises for what it is fed."""
+        frames: list[bytes] = []
+        step = self._step
+        if len(data) <= step:
+            if self.fault is None:
+                self._take(data, frames)
+            return frames
+        for start in range(0, len(data), step):
+            if self.fault is not None:
+                break
+            self._take(data[start : start + step], frames)
+        return frames
+
+    def _take(self, data: bytes, frames: list[bytes]) -> None:
+        room = self._bounds.stream_bytes - self.bytes
+        over = len(data) > room
+        if over:
+            data = data[:room]
+        self.bytes += len(data)
+        if self._at_start:
+            data = self._strip_bom(data)
+        if self._after_cr or b"\r" in data:
+            data = self._normalised(data)
+        if data:
+            self._split(data, frames)
+        if over and self.fault is None:
+            self.fault = bound_exceeded(Detail.STREAM_BYTES)
+
+    def _strip_bom(self, data: bytes) -> bytes:
+        data = bytes(self._pending) + data
+        self._pending.clear()
+        if len(data) < len(_BOM) and _BOM.startswith(data):
+            self._pending += data
+            return b""
+        self._at_start = False
+        return data.removeprefix(_BOM)
+
+    def _normalised(self, data: bytes) -> bytes:
+        # A CR ends its line at once; an LF right after it, also in the next read, belongs to it (field case O-44).
+        if self._after_cr and data:
+            self._after_cr = False
+            data = data.removeprefix(b"\n")
+        if data.endswith(b"\r"):
+            self._after_cr = True
+        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+    def _split(self, data: bytes, frames: list[bytes]) -> None:
+        position = 0
+        if self._pending:
+            position = self._complete_pending(data, frames)
+            if position < 0 or self.fault is not None:
+                return
+        limit = self._bounds.frame_bytes
+        ascii_only = data.isascii()
+        size = len(data)
+        while position < size:
+            line_end = data.find(b"\n", position)
+            if line_end == position:
+                # Blank lines between frames; a run of them is skipped in one step.
+                found = _NEWLINES.match(data, position)
+                position = found.end() if found is not None else size
+                continue
+            if line_end < 0 or line_end + 1 == size:
+                break
+            if data[line_end + 1] == _LF and data.startswith(b"data: {", position) and line_end - position < limit:
+                # Nearly every frame: one data line with an object.
+                if self.events == self._bounds.events:
+                    self.fault = bound_exceeded(Detail.EVENTS)
+                    return
+                self.events += 1
+                payload = data[position + 6 : line_end]
+                if not (ascii_only or _is_utf8(payload)):
+                    self.fault = bad_frame(Detail.UTF8)
+                    return
+                frames.append(payload)
+                position = line_end + 2
+                continue
+            end = data.find(b"\n\n", line_end)
+            if end < 0:
+                break
+            self._block(data[position:end], frames)
+            if self.fault is not None:
+                return
+            position = end + 2
+        if size - position > limit:
+            self.fault = bound_exceeded(Detail.FRAME_BYTES)
+        elif position < size:
+            self._pending += data[position:] if position else data
+
+    def _complete_pending(self, data: bytes, frames: list[bytes]) -> int:
+        """End the pending block inside `data`: the position after it, or -1 when it goes on."""
+        pending = self._pending
+        if pending[-1] == _LF and data[0] == _LF:
+            block, position = bytes(pending[:-1]), 1
+        else:
+            end = data.find(b"\n\n")
+            if end < 0:
+                if len(pending) + len(data) > self._bounds.frame_bytes:
+                    self.fault = bound_exceeded(Detail.FRAME_BYTES)
+                    pending.clear()
+                else:
+                    pending += data
+                return -1
+            block, position = bytes(pending) + data[:end], end + 2
+        pending.clear()
+        self._block(block, frames)
+        return position
+
+    def _block(self, block: bytes, frames: list[bytes]) -> None:
+        """One block of lines, without its last line end and its blank line."""
+        if len(block) + 1 > self._bounds.frame_bytes:
+            self.fault = bound_exceeded(Detail.FRAME_BYTES)
+            return
+        if self.events == self._bounds.events:
+            self.fault = bound_exceeded(Detail.EVENTS)
+            return
+        self.events += 1
+        if not _is_utf8(block):
+            self.fault = bad_frame(Detail.UTF8)
+            return
+        payload = block[len(_PREFIX) :] if block.startswith(_PREFIX) and b"\n" not in block else _joined(block)
+        if payload is None:
+            self.comments += 1
+        elif not payload or payload.isspace():
+            self.empty += 1
+        else:
+            frames.append(payload)
+
+
+def _is_utf8(text: bytes) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _joined(block: bytes) -> bytes | None:
+    """The values of the block's data lines, joined by LF; None when it has no data line. Other lines are passed over without a loop."""
+    values: list[bytes] = []
+    position = 0 if block.startswith(b"data") else block.find(b"\ndata") + 1
+    if position == 0 and not block.startswith(b"data"):
+        return None
+    while True:
+        end = block.find(b"\n", position)
+        line = block[position:] if end < 0 else block[position:end]
+        if line == b"data":
+            values.append(b"")
+        elif line.startswith(b"data:"):
+            values.append(line[5:].removeprefix(b" "))
+        if end < 0:
+            break
+        position = block.find(b"\ndata", end) + 1
+        if position == 0:
+            break
+    return b"\n".join(values) if values else None

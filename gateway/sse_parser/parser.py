@@ -1,0 +1,190 @@
+"""The façade: bytes of one upstream stream in, batches of visible changes and, once, the fact that ends it. No rules of its own.
+
+Remote faults are values, never exceptions; after the first fact the parser stays in it. What follows is only counted.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.domain.evidence import RunErrored, RunFinished, StreamBroken, StreamFact
+from gateway.domain.ids import NativeRunId
+from gateway.domain.limits import StreamBounds
+from gateway.domain.snapshot import Item, Snapshot
+from gateway.sse_parser.decode import decode, looks_terminal
+from gateway.sse_parser.events import Detail, IgnoredClass, stream_ended
+from gateway.sse_parser.guard import Guard
+from gateway.sse_parser.projection import Change, Projection
+from gateway.sse_parser.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one feed() brought.
+
+    `native_run_id` and `started` are set in the one batch in which they became known. `end` is the fact that ends the stream, in the one
+    batch in which it came. `activity`: an event arrived, and not only comments; the idle clock starts again (field case O-17).
+    """
+
+    changes: tuple[Change, ...] = ()
+    native_run_id: NativeRunId | None = None
+    started: bool = False
+    end: StreamFact | None = None
+    activity: bool = False
+
+
+_NOTHING: Final = Batch()
+_IGNORED_ONLY: Final = Batch(activity=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Numbers for the evidence row, and nothing that upstream wrote. The same for every way of cutting the bytes.
+
+    `blocks`: of lines, comments included; `frames`: with data; `after_terminal`: frames behind the first terminal event, of which
+    `terminal_again` look terminal too; `stray`: events about nothing known; `closed_open`: items that RUN_FINISHED closed.
+    """
+
+    bytes: int
+    blocks: int
+    comments: int
+    empty: int
+    frames: int
+    ignored_step: int
+    ignored_snapshot: int
+    ignored_raw: int
+    ignored_activity: int
+    ignored_reasoning: int
+    ignored_subagent: int
+    ignored_custom: int
+    unknown: int
+    dropped_text: int
+    stray: int
+    closed_open: int
+    missing_native: int
+    after_terminal: int
+    terminal_again: int
+    messages: int
+    tools: int
+    text_bytes: int
+
+
+class StreamParser:
+    """Reads the stream of one run. `thread_id` and `correlation_id` are what we sent as threadId and runId."""
+
+    __slots__ = (
+        "_after_terminal",
+        "_bytes",
+        "_end_fed",
+        "_fact",
+        "_frames",
+        "_guard",
+        "_kept_frame_bytes",
+        "_projection",
+        "_sequence",
+        "_terminal_again",
+    )
+
+    def __init__(self, *, thread_id: str, correlation_id: str, bounds: StreamBounds) -> None:
+        self._guard = Guard(bounds)
+        self._projection = Projection(bounds)
+        self._sequence = Sequence(thread_id=thread_id, correlation_id=correlation_id, bounds=bounds, projection=self._projection)
+        self._kept_frame_bytes = bounds.kept_frame_bytes
+        self._fact: StreamFact | None = None
+        self._end_fed = False
+        self._bytes = 0
+        self._frames = 0
+        self._after_terminal = 0
+        self._terminal_again = 0
+
+    @property
+    def native_run_id(self) -> NativeRunId | None:
+        """Upstream's own id of the run, once native_run was seen. Never for a browser."""
+        return self._sequence.native_run_id
+
+    @property
+    def buffered(self) -> int:
+        """Bytes kept for an unfinished frame: at most `frame_bytes`."""
+        return self._guard.buffered
+
+    def feed(self, data: bytes) -> Batch:
+        """Take the next bytes, cut anywhere. Never raises for what they are."""
+        if self._end_fed:
+            return _NOTHING
+        self._bytes += len(data)
+        frames = self._guard.feed(data)
+        if self._fact is not None:
+            self._count_late(frames)
+            return _NOTHING
+        sequence = self._sequence
+        was_started, native_before = sequence.started, sequence.native_run_id
+        fact: StreamFact | None = None
+        for index, frame in enumerate(frames, 1):
+            event = decode(frame, self._kept_frame_bytes)
+            fact = event if isinstance(event, StreamBroken) else sequence.apply(event)
+            if fact is not None:
+                self._fact = fact
+                self._frames += index
+                self._count_late(frames[index:])
+                break
+        else:
+            self._frames += len(frames)
+            self._fact = fact = self._guard.fault
+        changes = self._projection.take_changes()
+        started = sequence.started and not was_started
+        native_run_id = sequence.native_run_id if native_before is None else None
+        if not changes and fact is None and not started and native_run_id is None:
+            return _IGNORED_ONLY if frames else _NOTHING
+        return Batch(changes, native_run_id, started, fact, bool(frames))
+
+    def end(self) -> StreamFact:
+        """The body is over: the fact that ended the stream, or STREAM_ENDED when none came. May be called again."""
+        self._end_fed = True
+        if self._fact is None:
+            if self._guard.in_frame:
+                self._fact = stream_ended(Detail.OPEN_FRAME)
+            else:
+                self._fact = stream_ended(Detail.NO_TERMINAL_EVENT if self._frames else Detail.NO_EVENT)
+        return self._fact
+
+    def items(self) -> tuple[Item, ...]:
+        """The visible items so far."""
+        return self._projection.items()
+
+    def snapshot(self, complete: bool) -> Snapshot:
+        """The items as a snapshot; only a terminal event lets the caller say `complete`."""
+        return Snapshot(self._projection.items(), complete)
+
+    @property
+    def counts(self) -> Counts:
+        """The numbers so far."""
+        guard, sequence, projection = self._guard, self._sequence, self._projection
+        ignored = sequence.ignored
+        return Counts(
+            bytes=self._bytes,
+            blocks=guard.events,
+            comments=guard.comments,
+            empty=guard.empty,
+            frames=self._frames,
+            ignored_step=ignored[IgnoredClass.STEP],
+            ignored_snapshot=ignored[IgnoredClass.SNAPSHOT],
+            ignored_raw=ignored[IgnoredClass.RAW],
+            ignored_activity=ignored[IgnoredClass.ACTIVITY],
+            ignored_reasoning=ignored[IgnoredClass.REASONING],
+            ignored_subagent=ignored[IgnoredClass.SUBAGENT],
+            ignored_custom=ignored[IgnoredClass.CUSTOM],
+            unknown=ignored[IgnoredClass.UNKNOWN],
+            dropped_text=sequence.dropped_text,
+            stray=sequence.stray,
+            closed_open=sequence.closed_open,
+            missing_native=sequence.missing_native,
+            after_terminal=self._after_terminal,
+            terminal_again=self._terminal_again,
+            messages=projection.messages,
+            tools=projection.tools,
+            text_bytes=projection.text_bytes,
+        )
+
+    def _count_late(self, frames: list[bytes]) -> None:
+        if isinstance(self._fact, RunFinished | RunErrored):
+            self._after_terminal += len(frames)
+            self._terminal_again += sum(map(looks_terminal, frames))
