@@ -1,0 +1,244 @@
+"""Conversations and their items as their owner reads and keeps them: list, read, rename, delete. Nothing here executes or decides.
+
+Reading of single runs is `read`, the JSON of items is `items`.
+"""
+
+import base64
+import binascii
+import hashlib
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from gateway.domain.ids import ApplicationId, ConversationId, RunId
+from gateway.domain.limits import MAX_TITLE_CHARACTERS
+from gateway.domain.problems import Code, Refused
+from gateway.domain.reasons import Reason
+from gateway.domain.snapshot import MessageItem, ToolItem, ToolStatus
+from gateway.domain.text import is_storable
+from gateway.identity.accounts import Access
+from gateway.runs.items import UserMessage, VisibleItem, item_json, user_message_state
+from gateway.runs.read import RunView, rfc3339, run_json, run_view
+from gateway.store import history as store
+from gateway.store import runs as run_store
+from gateway.store.database import Database
+from gateway.store.history import ConversationRow, ItemRow, Owner, RemovedRow
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_CONVERSATION_CURSOR: Final = struct.Struct(">q16s")
+_ITEM_CURSOR: Final = struct.Struct(">qi")
+_SEAL_BYTES: Final = 4
+"""Ties a cursor to the list it came from, so that a mix-up is refused instead of giving odd pages. No secret: rights are in the SQL."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationView:
+    """A conversation. `active_run`: the run that blocks or waits, without snapshot. `blocked`: why there can be no new task."""
+
+    conversation_id: ConversationId
+    title: str
+    created_at: datetime
+    updated_at: datetime
+    active_run: RunView | None
+    blocked: Reason | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationPage:
+    """Some conversations, newest activity first; `next` is the cursor of the page that follows, if there is one."""
+
+    conversations: Sequence[ConversationView]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemPage:
+    """Some items of a conversation in order, each with its run; `next` as above."""
+
+    items: Sequence[tuple[RunId, VisibleItem]]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """The receipt of a deletion."""
+
+    conversation_id: ConversationId
+    deleted_at: datetime
+    active_run_id: RunId | None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The use cases. All raise Refused: not_found for what is missing, foreign or deleted, malformed_request for a bad cursor."""
+
+    database: Database
+
+    async def conversations(self, access: Access, application_id: ApplicationId, *, limit: int, cursor: str | None) -> ConversationPage:
+        """One page of the caller's conversations with this application."""
+        owner = Owner(access.account_id, application_id)
+        scope = f"conversations/{owner.account_id}/{owner.application_id}"
+        after = None if cursor is None else _conversation_cursor(cursor, scope)
+        rows = await store.conversations(self.database, owner, after=after, limit=limit + 1)
+        shown = rows[:limit]
+        views = await self._views(owner, shown)
+        return ConversationPage(views, _cursor_after(shown[-1], scope) if len(rows) > limit else None)
+
+    async def conversation(self, access: Access, application_id: ApplicationId, conversation_id: ConversationId) -> ConversationView:
+        """One conversation."""
+        owner = Owner(access.account_id, application_id)
+        row = await store.conversation(self.database, owner, conversation_id)
+        if row is None:
+            raise Refused(Code.NOT_FOUND)
+        return (await self._views(owner, [row]))[0]
+
+    async def items(
+        self, access: Access, application_id: ApplicationId, conversation_id: ConversationId, *, limit: int, cursor: str | None
+    ) -> ItemPage:
+        """One page of a conversation's items in order."""
+        owner = Owner(access.account_id, application_id)
+        scope = f"items/{conversation_id}"
+        after = (0, -1) if cursor is None else _item_cursor(cursor, scope)
+        rows = await store.items(self.database, owner, conversation_id, after=after, limit=limit + 1)
+        if not rows and await store.conversation(self.database, owner, conversation_id) is None:
+            raise Refused(Code.NOT_FOUND)
+        shown = rows[:limit]
+        following = None
+        if len(rows) > limit:
+            following = _sealed(_ITEM_CURSOR.pack(shown[-1].sequence, shown[-1].position), scope)
+        return ItemPage([(RunId(row.run_id), _visible(row)) for row in shown], following)
+
+    async def rename(self, access: Access, application_id: ApplicationId, conversation_id: ConversationId, title: str) -> ConversationView:
+        """Give a conversation a title of 1 to 200 characters, trimmed. Raises Refused(invalid_text, text_too_long)."""
+        trimmed = title.strip()
+        if not trimmed or not is_storable(trimmed):
+            raise Refused(Code.INVALID_TEXT, extra={"field": "title"})
+        if len(trimmed) > MAX_TITLE_CHARACTERS:
+            raise Refused(Code.TEXT_TOO_LONG, extra={"field": "title", "max_characters": MAX_TITLE_CHARACTERS})
+        if not await store.rename(self.database, Owner(access.account_id, application_id), conversation_id, trimmed):
+            raise Refused(Code.NOT_FOUND)
+        return await self.conversation(access, application_id, conversation_id)
+
+    async def remove(self, access: Access, application_id: ApplicationId, conversation_id: ConversationId) -> Removed:
+        """Delete a conversation here (contract D10). A run that is active in it goes on, and keeps its slot until it ends."""
+        removed = await store.remove(self.database, Owner(access.account_id, application_id), conversation_id)
+        if removed is None:
+            raise Refused(Code.NOT_FOUND)
+        return _removed(removed)
+
+    async def check_run(self, access: Access, application_id: ApplicationId, run_id: RunId) -> None:
+        """Raise Refused(not_found) when the caller may no longer watch this run."""
+        if not await store.run_exists(self.database, Owner(access.account_id, application_id), run_id):
+            raise Refused(Code.NOT_FOUND)
+
+    async def _views(self, owner: Owner, rows: Sequence[ConversationRow]) -> list[ConversationView]:
+        run_ids = [row.blocking_run_id for row in rows if row.blocking_run_id is not None]
+        runs: Mapping[UUID, RunView] = {}
+        if run_ids:
+            found = await run_store.views(self.database, run_ids, owner.account_id, owner.application_id)
+            runs = {row.run_id: run_view(row) for row in found}
+        return [
+            ConversationView(
+                conversation_id=ConversationId(row.conversation_id),
+                title=row.title,
+                created_at=row.created_at,
+                updated_at=row.updated_at,
+                active_run=runs.get(row.blocking_run_id) if row.blocking_run_id else None,
+                blocked=Reason(row.blocked) if row.blocked else None,
+            )
+            for row in rows
+        ]
+
+
+def conversation_json(view: ConversationView) -> dict[str, object]:
+    """The JSON of interface.md "Conversation"."""
+    return {
+        "conversation_id": str(view.conversation_id),
+        "title": view.title,
+        "created_at": rfc3339(view.created_at),
+        "updated_at": rfc3339(view.updated_at),
+        "active_run": run_json(view.active_run, snapshot=False) if view.active_run else None,
+        "blocked": view.blocked.value if view.blocked else None,
+    }
+
+
+def item_page_json(page: ItemPage) -> dict[str, object]:
+    """The JSON of a page of items."""
+    return {"items": [item_json(run_id, item) for run_id, item in page.items], "next": page.next}
+
+
+def removed_json(removed: Removed) -> dict[str, object]:
+    """The receipt of a deletion: what was deleted and what was not, without a claim that goes beyond this gateway (contract D10)."""
+    return {
+        "conversation_id": str(removed.conversation_id),
+        "deleted_at": rfc3339(removed.deleted_at),
+        "deleted": [
+            {
+                "what": "history",
+                "detail": "The conversation and its messages are no longer shown to anybody here, and take no new message.",
+            },
+        ],
+        "not_deleted": [
+            {"what": "stored_rows", "detail": "The rows are kept until this service's retention time for deleted conversations is over."},
+            {"what": "upstream_memory", "detail": "What the agent service remembers of this conversation is not deleted."},
+            {"what": "backups", "detail": "Backups of this service keep it until they expire."},
+            {"what": "submission_ids", "detail": "The ids of its messages are kept, so that none is ever executed again."},
+        ],
+        "active_run_id": str(removed.active_run_id) if removed.active_run_id else None,
+    }
+
+
+def _removed(row: RemovedRow) -> Removed:
+    return Removed(ConversationId(row.conversation_id), row.deleted_at, RunId(row.active_run_id) if row.active_run_id else None)
+
+
+def _visible(row: ItemRow) -> VisibleItem:
+    if row.type == "tool":
+        assert row.name is not None
+        assert row.status is not None
+        return ToolItem(row.position, row.name, ToolStatus(row.status), row.parent_position)
+    assert row.text is not None
+    if row.role == "user":
+        state = user_message_state(row.execution, row.reason, row.resolution_outcome)
+        return UserMessage(row.text, state, row.position)
+    return MessageItem(row.position, row.text, bool(row.complete))
+
+
+def _cursor_after(row: ConversationRow, scope: str) -> str:
+    return _sealed(_CONVERSATION_CURSOR.pack((row.updated_at - _EPOCH) // _MICROSECOND, row.conversation_id.bytes), scope)
+
+
+def _conversation_cursor(cursor: str, scope: str) -> tuple[datetime, ConversationId]:
+    microseconds, conversation_id = _CONVERSATION_CURSOR.unpack(_opened(cursor, scope, _CONVERSATION_CURSOR.size))
+    try:
+        return _EPOCH + microseconds * _MICROSECOND, ConversationId(UUID(bytes=conversation_id))
+    except OverflowError:
+        raise Refused(Code.MALFORMED_REQUEST) from None
+
+
+def _item_cursor(cursor: str, scope: str) -> tuple[int, int]:
+    sequence, position = _ITEM_CURSOR.unpack(_opened(cursor, scope, _ITEM_CURSOR.size))
+    return int(sequence), int(position)
+
+
+def _sealed(payload: bytes, scope: str) -> str:
+    return base64.urlsafe_b64encode(payload + _seal(payload, scope)).rstrip(b"=").decode()
+
+
+def _opened(cursor: str, scope: str, size: int) -> bytes:
+    try:
+        raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raise Refused(Code.MALFORMED_REQUEST) from None
+    payload = raw[:-_SEAL_BYTES]
+    if len(payload) != size or raw[-_SEAL_BYTES:] != _seal(payload, scope):
+        raise Refused(Code.MALFORMED_REQUEST)
+    return payload
+
+
+def _seal(payload: bytes, scope: str) -> bytes:
+    return hashlib.sha256(scope.encode() + b"\0" + payload).digest()[:_SEAL_BYTES]

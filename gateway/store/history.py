@@ -1,0 +1,112 @@
+"""The statements of conversations and their items. Each names the account and the application: ownership is in the SQL itself."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from gateway.domain.ids import AccountId, ApplicationId, ConversationId, RunId
+from gateway.store.database import Database
+from gateway.store.statements import statement
+
+_CONVERSATIONS: Final = statement("history.conversations")
+_CONVERSATION: Final = statement("history.conversation")
+_ITEMS: Final = statement("history.items")
+_RENAME: Final = statement("history.rename")
+_REMOVE: Final = statement("history.remove")
+_RUN_EXISTS: Final = statement("history.run_exists")
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose rows: every statement here is limited to them."""
+
+    account_id: AccountId
+    application_id: ApplicationId
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationRow:
+    """One conversation. `blocked`: why it takes no new task (domain/reasons.py), `blocking_run_id` the run that is the cause."""
+
+    conversation_id: UUID
+    title: str
+    created_at: datetime
+    updated_at: datetime
+    blocked: str | None
+    blocking_run_id: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRow:
+    """One item, saved or from a snapshot, with what its run says about the user's message."""
+
+    run_id: UUID
+    sequence: int
+    position: int
+    type: str
+    role: str | None
+    text: str | None
+    complete: bool | None
+    name: str | None
+    status: str | None
+    parent_position: int | None
+    execution: str
+    reason: str | None
+    resolution_outcome: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedRow:
+    """A conversation that was deleted just now. `active_run_id`: the run in it that goes on."""
+
+    conversation_id: UUID
+    deleted_at: datetime
+    active_run_id: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class _RenamedRow:
+    conversation_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class _RunRow:
+    run_id: UUID
+
+
+async def conversations(db: Database, owner: Owner, *, after: tuple[datetime, ConversationId] | None, limit: int) -> list[ConversationRow]:
+    """At most `limit` conversations, newest activity first, after the one at `after`."""
+    after_at, after_id = after or (None, None)
+    return await db.all(_CONVERSATIONS, ConversationRow, _params(owner, after_at=after_at, after_id=after_id, limit=limit), reading=True)
+
+
+async def conversation(db: Database, owner: Owner, conversation_id: ConversationId) -> ConversationRow | None:
+    """One conversation; None for what is missing, foreign or deleted."""
+    return await db.one(_CONVERSATION, ConversationRow, _params(owner, conversation_id=conversation_id), reading=True)
+
+
+async def items(db: Database, owner: Owner, conversation_id: ConversationId, *, after: tuple[int, int], limit: int) -> list[ItemRow]:
+    """At most `limit` items in order, after the (sequence, position) of `after`. Empty also for a conversation that is not the owner's."""
+    sequence, position = after
+    params = _params(owner, conversation_id=conversation_id, after_sequence=sequence, after_position=position, limit=limit)
+    return await db.all(_ITEMS, ItemRow, params, reading=True)
+
+
+async def rename(db: Database, owner: Owner, conversation_id: ConversationId, title: str) -> bool:
+    """Give the conversation a title; False for what is missing, foreign or deleted. May be repeated."""
+    return await db.one(_RENAME, _RenamedRow, _params(owner, conversation_id=conversation_id, title=title)) is not None
+
+
+async def remove(db: Database, owner: Owner, conversation_id: ConversationId) -> RemovedRow | None:
+    """Delete the conversation softly; None for what is missing, foreign or deleted before."""
+    return await db.one(_REMOVE, RemovedRow, _params(owner, conversation_id=conversation_id))
+
+
+async def run_exists(db: Database, owner: Owner, run_id: RunId) -> bool:
+    """Whether the run is the owner's, in a conversation that is not deleted."""
+    return await db.one(_RUN_EXISTS, _RunRow, _params(owner, run_id=run_id), reading=True) is not None
+
+
+def _params(owner: Owner, **more: object) -> dict[str, object]:
+    return {"account_id": owner.account_id, "application_id": owner.application_id, **more}

@@ -1,0 +1,22 @@
+"""Who the caller is, and the applications that are visible to them."""
+
+from starlette.types import ASGIApp
+
+from gateway.domain.ids import ApplicationId
+from gateway.identity.accounts import Access
+from gateway.web.call import Call, json_response
+
+
+async def me(call: Call, access: Access) -> ASGIApp:
+    """GET /api/internal/me."""
+    return json_response({"subject": access.subject, "groups": sorted(access.groups), "operator": access.operator})
+
+
+async def list_applications(call: Call, access: Access) -> ASGIApp:
+    """GET /api/internal/apps."""
+    return json_response({"apps": list(await call.services.applications.visible(access))})
+
+
+async def read_application(call: Call, access: Access, application_id: ApplicationId) -> ASGIApp:
+    """GET /api/internal/apps/{app_id}."""
+    return json_response(await call.services.applications.one(access, application_id))

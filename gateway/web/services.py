@@ -1,0 +1,83 @@
+"""What the routes need, as one frozen value: use cases, checks and the few settings that concern HTTP.
+
+`gateway.app` fills it; a route reaches nothing that is not here.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from gateway.domain.ids import ApplicationId
+from gateway.identity.accounts import Access, AccessCheck
+from gateway.identity.tokens import Identity
+from gateway.runs.history import History
+from gateway.runs.read import Reads
+from gateway.runs.streams import Streams
+from gateway.runs.submit import Submissions
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether this replica may take new work, and each condition by name (database, schema, keys, not draining)."""
+
+    ready: bool
+    checks: Mapping[str, bool] = field(default_factory=dict)
+
+
+class Health(Protocol):
+    """The truth about this replica; never raises, and answers within a probe's patience (about a second)."""
+
+    async def readiness(self) -> Readiness: ...
+
+
+class Applications(Protocol):
+    """The applications that are visible to a caller, as JSON of interface.md "App"."""
+
+    async def visible(self, access: Access) -> Sequence[Mapping[str, object]]: ...
+
+    async def one(self, access: Access, application_id: ApplicationId) -> Mapping[str, object]:
+        """Raises Refused(not_found)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebSettings:
+    """The settings that concern HTTP. `session_cookie` None: no cookie is read. Origins in lower case, as browsers send them."""
+
+    session_cookie: str | None = None
+    allowed_origins: frozenset[str] = frozenset()
+    heartbeat_seconds: float = 15.0
+    pages: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DemoUser:
+    """A person that the demo lets a visitor be. `about`: one line for the sign-in form."""
+
+    subject: str
+    about: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demo:
+    """The demo's sign-in: its users, and who makes a token for one of them (the local key). Never set by `serve`."""
+
+    users: tuple[DemoUser, ...]
+    token_for: Callable[[str], str]
+    session_seconds: int = 12 * 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """Everything that routes call. `demo` is set in the demo only, and mounts its two routes."""
+
+    identity: Identity
+    access: AccessCheck
+    submissions: Submissions
+    streams: Streams
+    reads: Reads
+    history: History
+    applications: Applications
+    health: Health
+    settings: WebSettings = field(default_factory=WebSettings)
+    demo: Demo | None = None
