@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import StateGraph
+from langgraph.graph.state import CompiledStateGraph
 from langgraph.pregel import Pregel
 
 AgentGraph: TypeAlias = Pregel[Any, Any, Any, Any]
@@ -72,7 +73,9 @@ def fit(found: object, *, name: str, checkpointer: BaseCheckpointSaver[Any]) -> 
         _logger.warning("%s has an in-memory checkpointer of its own: its conversations are lost when this process ends", name)
     if not isinstance(found.checkpointer, BaseCheckpointSaver):
         found = found.copy(update={"checkpointer": checkpointer})
-    properties = found.get_input_jsonschema().get("properties", {})
-    if "messages" not in properties:
-        raise AgentDoesNotFitError(f"{name} takes {sorted(properties)} as input; it must take `messages`, as MessagesState does")
+    if isinstance(found, CompiledStateGraph):
+        # Read from the builder: the JSON schema cannot be made from every state that LangGraph takes.
+        inputs = sorted(found.builder.schemas[found.builder.input_schema])
+        if "messages" not in inputs:
+            raise AgentDoesNotFitError(f"{name} takes {inputs} as input; it must take `messages`, as MessagesState does")
     return found
