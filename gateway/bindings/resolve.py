@@ -4,16 +4,18 @@ A run pins the versions at admission; whoever resolves compares them, and the fe
 """
 
 from dataclasses import dataclass, field
-from uuid import UUID
+from typing import Final
+
+import structlog
 
 from gateway.bindings.config import BackendType
 from gateway.bindings.fingerprint import Profile, binding_fingerprint, endpoint_fingerprint, profile_of
-from gateway.bindings.vault import TokenFault, TokenUnreadable, Vault
+from gateway.bindings.vault import TokenUnreadable, Vault
 from gateway.domain.ids import ApplicationId, ConversationId, ThreadId
-from gateway.domain.problems import Code
-from gateway.domain.reasons import Reason
 from gateway.store import applications as rows
 from gateway.store.database import Database
+
+_log: Final[structlog.stdlib.BoundLogger] = structlog.get_logger("gateway.bindings.resolve")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,54 +39,45 @@ class UsableApplication:
     binding_valid: bool
 
 
-class NotUsable(Exception):
-    """An application cannot be used now. `code`: as a refusal before admission; `reason`: as the end of a run after it.
+@dataclass(frozen=True, slots=True)
+class Resolve:
+    """Reads and decrypts, in one round trip."""
 
-    `token_fault`: the stored token does not open with the keys that are here (O-36); an operator must hear of it.
-    """
+    db: Database
+    vault: Vault
 
-    def __init__(self, code: Code, *, reason: Reason = Reason.APP_DISABLED, token_fault: TokenFault | None = None) -> None:
-        super().__init__(code.value)
-        self.code = code
-        self.reason = reason
-        self.token_fault = token_fault
+    async def usable(self, application_id: ApplicationId, conversation_id: ConversationId | None = None) -> UsableApplication | None:
+        """None: no such application, disabled, served elsewhere, without a token or with one that does not open; to a person all of these
+        are an application that is switched off. Never gives an empty token, so nothing is ever sent with one.
+        """
+        row = await rows.usable(self.db, application_id, conversation_id)
+        if row is None or not row.enabled or row.backend_type != BackendType.LANGCHAIN or row.assistant_id is None:
+            return None
+        token = self._opened(row)
+        if token is None:
+            return None
+        profile = profile_of(human_input=row.human_input)
+        fingerprint = binding_fingerprint(row.base_url, row.assistant_id, profile)
+        return UsableApplication(
+            application_id=application_id,
+            base_url=row.base_url,
+            assistant_id=row.assistant_id,
+            profile=profile,
+            token=token,
+            config_version=row.config_version,
+            token_version=row.token_version,
+            endpoint_fingerprint=endpoint_fingerprint(row.base_url),
+            fingerprint=fingerprint,
+            thread_id=None if row.thread_id is None else ThreadId(row.thread_id),
+            binding_valid=not row.binding_invalidated and row.bound_fingerprint in (None, fingerprint),
+        )
 
-
-async def usable(
-    db: Database, vault: Vault, application_id: ApplicationId, conversation_id: ConversationId | None = None
-) -> UsableApplication:
-    """Read and decrypt, in one round trip. Raises NotUsable: no such application, disabled, served elsewhere, no token or none that opens.
-
-    Never returns an empty token, so nothing is ever sent with one.
-    """
-    row = await rows.usable(db, application_id, conversation_id)
-    if row is None:
-        raise NotUsable(Code.NOT_FOUND)
-    if row.backend_type != BackendType.LANGCHAIN or row.assistant_id is None:
-        raise NotUsable(Code.BACKEND_NOT_SERVED)
-    if not row.enabled:
-        raise NotUsable(Code.APP_DISABLED)
-    profile = profile_of(human_input=row.human_input)
-    fingerprint = binding_fingerprint(row.base_url, row.assistant_id, profile)
-    return UsableApplication(
-        application_id=application_id,
-        base_url=row.base_url,
-        assistant_id=row.assistant_id,
-        profile=profile,
-        token=_opened(vault, row.application_id, row.token_ciphertext, row.token_key_id),
-        config_version=row.config_version,
-        token_version=row.token_version,
-        endpoint_fingerprint=endpoint_fingerprint(row.base_url),
-        fingerprint=fingerprint,
-        thread_id=None if row.thread_id is None else ThreadId(row.thread_id),
-        binding_valid=not row.binding_invalidated and row.bound_fingerprint in (None, fingerprint),
-    )
-
-
-def _opened(vault: Vault, application_id: UUID, envelope: bytes | None, key_id: str | None) -> str:
-    if envelope is None or key_id is None:
-        raise NotUsable(Code.APP_DISABLED)
-    try:
-        return vault.open(application_id, envelope, key_id)
-    except TokenUnreadable as unreadable:
-        raise NotUsable(Code.APP_DISABLED, token_fault=unreadable.fault) from None
+    def _opened(self, row: rows.UsableRow) -> str | None:
+        if row.token_ciphertext is None or row.token_key_id is None:
+            return None
+        try:
+            return self.vault.open(row.application_id, row.token_ciphertext, row.token_key_id)
+        except TokenUnreadable as unreadable:
+            # Loud, because only an operator can help: a key is missing from the ring, or the row was tampered with (O-36).
+            _log.error("token_unreadable", application_id=str(row.application_id), fault=unreadable.fault.value, key_id=unreadable.key_id)
+            return None

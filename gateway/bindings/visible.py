@@ -1,6 +1,7 @@
 """Applications as users see them: the allow-list of display fields (contract A5), and whether they can be used now."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from uuid import UUID
 
 from gateway.bindings.config import BackendType
@@ -26,19 +27,38 @@ class AppView:
     human_input: bool
     available: bool
 
-
-async def list_visible(db: Database, vault: Vault, access: Access, *, max_per_application: int) -> list[AppView]:
-    """What the caller may see, by name. `max_per_application`: slots that unresolved runs may take up (ActiveLimits)."""
-    found = await rows.visible(db, subject=access.subject, groups=access.groups, application_id=None)
-    return [_view(row, vault, max_per_application) for row in found]
+    def as_json(self) -> dict[str, object]:
+        """The App of interface.md."""
+        return {**asdict(self), "app_id": str(self.app_id), "tags": list(self.tags)}
 
 
-async def get_visible(db: Database, vault: Vault, access: Access, application_id: ApplicationId, *, max_per_application: int) -> AppView:
-    """One application. Raises Refused(NOT_FOUND): invisible, or not there."""
-    found = await rows.visible(db, subject=access.subject, groups=access.groups, application_id=application_id)
-    if not found:
-        raise Refused(Code.NOT_FOUND)
-    return _view(found[0], vault, max_per_application)
+@dataclass(frozen=True, slots=True)
+class VisibleApplications:
+    """Reads applications for callers. `max_per_application`: slots that unresolved runs may take up (ActiveLimits)."""
+
+    db: Database
+    vault: Vault
+    max_per_application: int
+
+    async def views(self, access: Access) -> list[AppView]:
+        """What the caller may see, by name."""
+        found = await rows.visible(self.db, subject=access.subject, groups=access.groups, application_id=None)
+        return [_view(row, self.vault, self.max_per_application) for row in found]
+
+    async def view(self, access: Access, application_id: ApplicationId) -> AppView:
+        """One application. Raises Refused(NOT_FOUND): invisible, or not there."""
+        found = await rows.visible(self.db, subject=access.subject, groups=access.groups, application_id=application_id)
+        if not found:
+            raise Refused(Code.NOT_FOUND)
+        return _view(found[0], self.vault, self.max_per_application)
+
+    async def visible(self, access: Access) -> Sequence[Mapping[str, object]]:
+        """`views` as JSON of interface.md."""
+        return [view.as_json() for view in await self.views(access)]
+
+    async def one(self, access: Access, application_id: ApplicationId) -> Mapping[str, object]:
+        """`view` as JSON of interface.md. Raises Refused(NOT_FOUND)."""
+        return (await self.view(access, application_id)).as_json()
 
 
 def _view(row: rows.VisibleRow, vault: Vault, max_per_application: int) -> AppView:
