@@ -18,7 +18,7 @@ from gateway.domain.problems import Code, Refused
 from gateway.domain.reasons import Reason
 from gateway.domain.snapshot import USER_POSITION, item_id
 from gateway.domain.submission import Submission, Submitted
-from gateway.identity.accounts import Access, AccessCheck
+from gateway.identity.accounts import Access, AccessCheck, build_access
 from gateway.identity.tokens import Claims
 from gateway.store import admission as store
 from gateway.store.admission import AdmitRow, ContextRow, Verdict
@@ -98,7 +98,7 @@ class Gate:
             await self.access_check.application(claims, application_id)
             raise fault from None
         context = await self._context(claims, application_id, submission)
-        access = _access(claims, context)
+        access = build_access(claims, AccountId(context.account_id), context.all_groups, context.account_roles)
         if context.account_state != "active":
             raise Refused(Code.ACCOUNT_INACTIVE)
         if not context.visible:
@@ -129,8 +129,7 @@ class Gate:
             "conversation_id": submission.conversation_id,
         }
         context = await store.context(self.database, params)
-        if context is None:
-            await self.access_check.account(claims)  # makes the account, or refuses
+        if context is None and await self.access_check.make_account(claims):
             context = await store.context(self.database, params)
         if context is None:
             raise Refused(Code.ACCOUNT_INACTIVE)
@@ -262,15 +261,6 @@ class _Admitting:
             token_version=token_version,
             created_at=created_at,
         )
-
-
-def _access(claims: Claims, context: ContextRow) -> Access:
-    return Access(
-        account_id=AccountId(context.account_id),
-        subject=claims.subject,
-        groups=frozenset(context.all_groups),
-        operator=claims.operator or "operator" in context.account_roles,
-    )
 
 
 def _submitted(context: ContextRow) -> Submitted | None:

@@ -71,6 +71,7 @@ class StateRow:
 
     execution: str
     persistence: str
+    updated_at: datetime
     ours: bool
 
 

@@ -30,7 +30,7 @@ from fence_v1(
 
 -- name: reread
 -- The run as it is after an answer was lost or no row changed; waits for whoever holds the row.
-select r.execution, r.persistence, r.attempt_token = %(attempt_token)s::uuid as ours
+select r.execution, r.persistence, r.updated_at, r.attempt_token = %(attempt_token)s::uuid as ours
 from run r
 where r.run_id = %(run_id)s::uuid
 for update

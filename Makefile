@@ -1,0 +1,59 @@
+# `make help` lists the targets. Nothing is needed but Python 3.11+ and make; uv is used when it is there.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+VENV := .venv
+PY := $(VENV)/bin/python
+BASE_PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3; do command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+EXTRAS := dev,agent,embedded
+INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
+XDIST ?= -n 2
+
+.PHONY: help setup demo test test-all check format bench docs pins
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(INSTALLED) ## make .venv with everything in it
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@test -n "$(BASE_PYTHON)" || { echo "Python 3.11 or newer is needed and was not found." >&2; exit 1; }
+	@rm -f $(VENV)/.installed-*
+	@if command -v uv >/dev/null 2>&1; then \
+	  test -x $(PY) || UV_PYTHON_DOWNLOADS=never uv venv --quiet --python "$$(command -v $(BASE_PYTHON))" $(VENV); \
+	  UV_PYTHON_DOWNLOADS=never uv pip install --quiet --python $(PY) --constraint constraints.txt --editable ".[$(EXTRAS)]"; \
+	else \
+	  test -x $(VENV)/bin/pip || $(BASE_PYTHON) -m venv $(VENV); \
+	  $(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt uv && \
+	  $(VENV)/bin/uv pip install --quiet --python $(PY) --constraint constraints.txt --editable ".[$(EXTRAS)]"; \
+	fi
+	@touch $@
+
+demo: setup ## the whole system on this machine: Postgres, an agent, the gateway, a chat page
+	@$(PY) -m gateway demo $(ARGS)
+
+test: setup ## the tests, real Postgres included
+	@$(PY) -m pytest $(XDIST) $(ARGS)
+
+test-all: setup ## everything, the long runs too
+	@$(PY) -m pytest $(XDIST) --slow $(ARGS)
+
+check: setup ## formatter, linter, types, import contracts, migrations, docs
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports --no-cache
+	@$(VENV)/bin/squawk --config .squawk.toml sql/migrations/*.sql
+	@$(PY) tools/generate_docs.py --check
+	@$(PY) tools/pins.py --check
+
+format: setup ## format, and fix what the linter can fix
+	@$(VENV)/bin/ruff check --fix --quiet . ; $(VENV)/bin/ruff format .
+
+docs: setup ## write the generated pages under docs/
+	@$(PY) tools/generate_docs.py
+
+pins: setup ## resolve anew and write constraints.txt and pyproject's pins
+	@$(PY) tools/pins.py
+
+bench: setup ## the measurements of docs/performance.md (ratios; not part of CI)
+	@$(PY) -m bench $(ARGS)

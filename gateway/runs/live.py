@@ -1,0 +1,102 @@
+"""The runs that this process executes now: their view, their channel, and the registry that finds them. No decisions here."""
+
+from dataclasses import replace
+from datetime import datetime
+
+from gateway.admission.gate import Admitted
+from gateway.domain.ids import RunId
+from gateway.domain.reasons import Reason
+from gateway.domain.states import Attention, Execution, Persistence, RunKind
+from gateway.runs.fanout import Channel
+from gateway.runs.frames import Frames
+from gateway.runs.read import POLL_SECONDS, RunView
+
+
+class LiveRun:
+    """A run whose attempt token this process holds. `view` is what the database last confirmed; every change of it is published."""
+
+    __slots__ = ("admitted", "channel", "frames", "view")
+
+    def __init__(self, admitted: Admitted) -> None:
+        self.admitted = admitted
+        self.channel = Channel()
+        self.frames = Frames(admitted.run_id, admitted.conversation_id)
+        self.view = RunView(
+            run_id=admitted.run_id,
+            conversation_id=admitted.conversation_id,
+            submission_id=admitted.submission.submission_id,
+            kind=RunKind.TASK,
+            execution=Execution.RESERVED,
+            persistence=Persistence.NONE,
+            reason=None,
+            resolution=None,
+            answered_by=None,
+            native_status=None,
+            attention=None,
+            poll_after_seconds=POLL_SECONDS,
+            created_at=admitted.created_at,
+            updated_at=admitted.created_at,
+            finished_at=None,
+            snapshot=None,
+        )
+        self.channel.publish(self.frames.started() + self.frames.status(self.view))
+
+    def moved(self, execution: Execution, updated_at: datetime) -> None:
+        """The database confirmed a state on the way."""
+        self.view = replace(self.view, execution=execution, updated_at=updated_at)
+        self.channel.publish(self.frames.status(self.view))
+
+    def ended(
+        self,
+        execution: Execution,
+        persistence: Persistence,
+        reason: Reason | None,
+        attention: Attention | None,
+        updated_at: datetime,
+        finished_at: datetime | None,
+    ) -> None:
+        """The database confirmed how the run ended, or that its outcome is unknown: the last frames, and the streams are over."""
+        self.view = replace(
+            self.view,
+            execution=execution,
+            persistence=persistence,
+            reason=reason,
+            attention=attention,
+            updated_at=updated_at,
+            finished_at=finished_at,
+            poll_after_seconds=POLL_SECONDS if execution is Execution.UNKNOWN else None,
+        )
+        self.channel.publish(self.frames.status(self.view) + self.frames.ending(self.view))
+        self.channel.close()
+
+    def not_confirmed(self) -> None:
+        """Upstream is done and the database did not say so in time: the watchers are told, saving goes on (interface.md "The stream")."""
+        self.channel.publish(self.frames.failed(Reason.SAVE_FAILED))
+        self.channel.close()
+
+    def detach(self) -> None:
+        """End the streams while the run goes on (draining): a last status and no terminal frame."""
+        self.channel.publish(self.frames.status(self.view))
+        self.channel.close()
+
+
+class LiveRuns:
+    """The live runs of this process by id."""
+
+    def __init__(self) -> None:
+        self._runs: dict[RunId, LiveRun] = {}
+
+    def add(self, live: LiveRun) -> None:
+        self._runs[live.admitted.run_id] = live
+
+    def remove(self, run_id: RunId) -> None:
+        self._runs.pop(run_id, None)
+
+    def get(self, run_id: RunId) -> LiveRun | None:
+        return self._runs.get(run_id)
+
+    def all(self) -> tuple[LiveRun, ...]:
+        return tuple(self._runs.values())
+
+    def __len__(self) -> int:
+        return len(self._runs)

@@ -1,0 +1,59 @@
+"""The use case behind POST /runs: check, admit in a task that no browser can cancel, and start the run."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from gateway.admission.gate import Admitted, Checked, Gate, Replayed
+from gateway.domain.ids import ApplicationId
+from gateway.identity.accounts import Access
+from gateway.identity.tokens import Claims
+from gateway.runs.live import LiveRun
+from gateway.runs.read import Reads, RunView
+
+_Result = TypeVar("_Result")
+
+
+class Own(Protocol):
+    """Runs a coroutine in a task of the replica's supervisor, which outlives the request."""
+
+    def __call__(self, coroutine: Coroutine[Any, Any, _Result], name: str) -> "asyncio.Task[_Result]": ...
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """The one run of a submission. `replayed`: it was admitted by an earlier request."""
+
+    access: Access
+    application_id: ApplicationId
+    view: RunView
+    replayed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Submissions:
+    """`begin` starts the execution of an admitted run under the supervisor."""
+
+    gate: Gate
+    reads: Reads
+    begin: Callable[[Admitted], LiveRun]
+    own: Own
+
+    async def submit(self, claims: Claims, application_id: ApplicationId, body: bytes) -> Submitted:
+        """The run of the submission in `body`, admitted now or before. Raises Refused, or a store error when the database is away."""
+        checked = await self.gate.check(claims, application_id, body)
+        outcome: LiveRun | Replayed
+        if isinstance(checked, Checked):
+            # A browser that leaves now cancels no commit and leaves no admitted run that nobody executes.
+            outcome = await asyncio.shield(self.own(self._admit_and_begin(checked), "admission"))
+        else:
+            outcome = checked
+        if isinstance(outcome, LiveRun):
+            return Submitted(outcome.admitted.access, application_id, outcome.view, replayed=False)
+        view = await self.reads.run(outcome.access, application_id, outcome.run_id)
+        return Submitted(outcome.access, application_id, view, replayed=True)
+
+    async def _admit_and_begin(self, checked: Checked) -> LiveRun | Replayed:
+        admitted = await self.gate.admit(checked)
+        return self.begin(admitted) if isinstance(admitted, Admitted) else admitted
