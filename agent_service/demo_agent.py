@@ -4,9 +4,11 @@ Here lives: the tools, what the scripted model says with them, and the choice of
 """
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, assert_never
 
+import httpx
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.language_models import BaseChatModel
@@ -86,20 +88,28 @@ def answered(conversation: Sequence[AnyMessage]) -> list[AnyMessage]:
     return patched
 
 
-def chat_model(settings: Settings) -> BaseChatModel:
-    """The model that the settings name."""
+@asynccontextmanager
+async def chat_model(settings: Settings) -> AsyncIterator[BaseChatModel]:
+    """The model that the settings name, for as long as the block lasts."""
     match settings.model:
         case ModelKind.SCRIPTED:
-            return ScriptedChatModel(script=demo_script, pace_seconds=settings.pace_seconds)
+            yield ScriptedChatModel(script=demo_script, pace_seconds=settings.pace_seconds)
         case ModelKind.OPENAI:
             # Imported here: it is the slowest import of all, and the scripted model does without.
             from langchain_openai import ChatOpenAI
 
             key = settings.openai_api_key.get_secret_value() if settings.openai_api_key is not None else "none"
-            # No retries: an execution that failed is reported, never repeated behind the caller's back.
-            return ChatOpenAI(
-                model=settings.openai_model or "", base_url=settings.openai_base_url, api_key=lambda: key, max_retries=0, streaming=True
-            )
+            # A client of our own, because the library's is shared by the whole process and never closed.
+            async with httpx.AsyncClient() as client:
+                # No retries: an execution that failed is reported, never repeated behind the caller's back.
+                yield ChatOpenAI(
+                    model=settings.openai_model or "",
+                    base_url=settings.openai_base_url,
+                    api_key=lambda: key,
+                    max_retries=0,
+                    streaming=True,
+                    http_async_client=client,
+                )
         case _:
             assert_never(settings.model)
 

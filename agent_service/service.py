@@ -28,8 +28,7 @@ async def open_app(settings: Settings, *, graph: object = None) -> AsyncIterator
     `graph` (a graph, compiled or not) stands in for the agent that the settings name. Raises AgentDoesNotFitError,
     DatabaseInUseError, DatabaseUnusableError.
     """
-    async with open_database(settings.database) as database:
-        agent = await _agent(settings, graph, database)
+    async with open_database(settings.database) as database, _agent(settings, graph, database) as agent:
         if abandoned := await database.store.fail_abandoned_runs():
             _logger.warning("%s runs of an earlier process were never finished; they are now in error", abandoned)
         runner = Runner(graph=agent, store=database.store)
@@ -41,12 +40,15 @@ async def open_app(settings: Settings, *, graph: object = None) -> AsyncIterator
             await runner.aclose(grace_seconds=settings.shutdown_seconds)
 
 
-async def _agent(settings: Settings, graph: object, database: Database) -> AgentGraph:
+@contextlib.asynccontextmanager
+async def _agent(settings: Settings, graph: object, database: Database) -> AsyncIterator[AgentGraph]:
     if graph is not None:
-        return fit(graph, name="graph", checkpointer=database.checkpointer)
-    if settings.agent is not None:
-        return await load_agent(settings.agent, checkpointer=database.checkpointer, directory=Path.cwd())
-    return demo_agent(model=chat_model(settings), checkpointer=database.checkpointer)
+        yield fit(graph, name="graph", checkpointer=database.checkpointer)
+    elif settings.agent is not None:
+        yield await load_agent(settings.agent, checkpointer=database.checkpointer, directory=Path.cwd())
+    else:
+        async with chat_model(settings) as model:
+            yield demo_agent(model=model, checkpointer=database.checkpointer)
 
 
 async def serve(settings: Settings, *, announce: Callable[[str], None], graph: object = None) -> None:

@@ -29,10 +29,12 @@ async def running_agent_service(settings: Settings, *, graph: object = None) -> 
         server = uvicorn.Server(uvicorn.Config(app, http="h11", ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=1))
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         headers = {"Authorization": f"Bearer {settings.token.get_secret_value() if settings.token else ''}"}
-        async with httpx.AsyncClient(base_url=base_url, headers=headers, trust_env=False, timeout=20) as client:
-            yield client
-        server.should_exit = True
-        await serving
+        try:
+            async with httpx.AsyncClient(base_url=base_url, headers=headers, trust_env=False, timeout=20) as client:
+                yield client
+        finally:
+            server.should_exit = True
+            await serving
 
 
 async def new_thread(client: httpx.AsyncClient) -> str:

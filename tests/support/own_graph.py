@@ -1,5 +1,6 @@
 """Graphs such as a user of `agent-service serve --agent MODULE:GRAPH` writes, good and bad ones. Not here: any of our own code."""
 
+import asyncio
 from typing import Any, TypedDict
 
 from langchain_core.messages import AIMessage
@@ -13,6 +14,12 @@ CANARY = "canary-6f1d-secret-of-the-agent"
 def _count(state: MessagesState) -> dict[str, Any]:
     said = [message for message in state["messages"] if message.type == "human"]
     return {"messages": [AIMessage(f"{len(said)}: {said[-1].text}")]}
+
+
+async def _hang(state: MessagesState) -> dict[str, Any]:
+    if state["messages"][-1].text == "hang":
+        await asyncio.Event().wait()
+    return _count(state)
 
 
 def _ask(state: MessagesState) -> dict[str, Any]:
@@ -39,6 +46,7 @@ def _one_node(node: Any, state: Any = MessagesState) -> StateGraph[Any, Any, Any
 builder = _one_node(_count)
 graph = builder.compile()
 remembering = builder.compile(checkpointer=InMemorySaver())
+hanging = _one_node(_hang)
 asking = _one_node(_ask)
 stopping = builder.compile(interrupt_before=["work"])
 breaking = _one_node(_break)
