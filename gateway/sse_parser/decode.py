@@ -49,10 +49,11 @@ Document = dict[str, strict_json.Json]
 MAX_ID_CHARACTERS: Final = 1024
 """Of a message or tool id. Real ones have 13 to 64; the bound keeps thousands of remembered ids small."""
 
-_PLAIN_CONTENT: Final = re.compile(
-    rb'\{"type": ?"TEXT_MESSAGE_CONTENT"(?:, ?"timestamp": ?(?:null|[1-9][0-9]{0,18}))?'
-    rb', ?"messageId": ?"([^"\\\x00-\x1f]{0,1024})", ?"delta": ?"([^"\\\x00-\x1f]*)"\}'
-)
+# What the encoders of the protocol write: no blanks, `timestamp` right behind `type` when there is one.
+_match_plain_content: Final = re.compile(
+    rb'\{"type":"TEXT_MESSAGE_CONTENT",(?:"timestamp":(?:null|[1-9][0-9]{0,18}+),)?+'
+    rb'"messageId":"([^"\\\x00-\x1f]{0,1024}+)","delta":"([^"\\\x00-\x1f]*+)"\}'
+).fullmatch
 _LEADING_TYPE: Final = re.compile(rb'\{[ \t\n\r]*"type"[ \t\n\r]*:[ \t\n\r]*"([^"\\]{1,64})"')
 _ESCAPED_LETTER: Final = re.compile(rb"\\u00(?:4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aA])")
 """An ASCII letter or underscore written as an escape. No encoder does that; who does wants to hide a word."""
@@ -72,12 +73,20 @@ class _Refused(Exception):
         self.fault = fault
 
 
+def plain_content(frame: bytes, kept_frame_bytes: int) -> tuple[str, str] | None:
+    """Message id and text, when `frame` is a TEXT_MESSAGE_CONTENT of the plain shape; None for all others, which `decode` reads."""
+    plain = _match_plain_content(frame)
+    if plain is None or len(frame) > kept_frame_bytes:
+        return None
+    message_id, delta = plain.groups()
+    return message_id.decode(), delta.decode()
+
+
 def decode(frame: bytes, kept_frame_bytes: int) -> Event | StreamBroken:
     """The event in `frame` (valid UTF-8, from the guard), or the fault that it is. Never raises for what it is given."""
-    plain = _PLAIN_CONTENT.fullmatch(frame)
-    if plain is not None and len(frame) <= kept_frame_bytes:
-        message_id, delta = plain.groups()
-        return TextContent(message_id.decode(), delta.decode(), False)
+    plain = plain_content(frame, kept_frame_bytes)
+    if plain is not None:
+        return TextContent(*plain, False)
     unread = _skipped(frame, kept_frame_bytes)
     if unread is not None:
         return unread
@@ -162,7 +171,7 @@ def _flat(frame: bytes) -> Document | None:
         if b"\\u" in frame or b"\\\\" in frame:
             return None
         quotes -= frame.count(b'\\"')
-    if b'"RUN_' in frame:
+    if b'"RUN_FINISHED"' in frame or b'"RUN_ERROR"' in frame:
         return None
     try:
         document = orjson.loads(frame)

@@ -10,14 +10,14 @@ from gateway.domain.evidence import RunErrored, RunFinished, StreamBroken, Strea
 from gateway.domain.ids import NativeRunId
 from gateway.domain.limits import StreamBounds
 from gateway.domain.snapshot import Item, Snapshot
-from gateway.sse_parser.decode import decode, looks_terminal
+from gateway.sse_parser.decode import decode, looks_terminal, plain_content
 from gateway.sse_parser.events import Detail, IgnoredClass, stream_ended
 from gateway.sse_parser.guard import Guard
 from gateway.sse_parser.projection import Change, Projection
 from gateway.sse_parser.sequence import Sequence
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Batch:
     """What one feed() brought.
 
@@ -32,6 +32,14 @@ class Batch:
     activity: bool = False
 
 
+def _only_changes(changes: tuple[Change, ...]) -> Batch:
+    # Nearly every batch. Five checked assignments of a frozen dataclass cost as much as all of the decoding; the defaults are on the class.
+    batch = object.__new__(Batch)
+    batch.__dict__["changes"] = changes
+    batch.__dict__["activity"] = True
+    return batch
+
+
 _NOTHING: Final = Batch()
 _IGNORED_ONLY: Final = Batch(activity=True)
 
@@ -40,12 +48,13 @@ _IGNORED_ONLY: Final = Batch(activity=True)
 class Counts:
     """Numbers for the evidence row, and nothing that upstream wrote. The same for every way of cutting the bytes.
 
-    `blocks`: of lines, comments included; `frames`: with data; `after_terminal`: frames behind the first terminal event, of which
-    `terminal_again` look terminal too; `stray`: events about nothing known; `closed_open`: items that RUN_FINISHED closed.
+    `events`: blocks of lines, comments included: what the bound counts; `frames`: those with data; `after_terminal`: frames behind the first
+    terminal event, of which `terminal_again` look terminal too; `stray`: events about nothing known; `closed_open`: items that
+    RUN_FINISHED closed.
     """
 
-    bytes: int
-    blocks: int
+    stream_bytes: int
+    events: int
     comments: int
     empty: int
     frames: int
@@ -73,15 +82,16 @@ class StreamParser:
 
     __slots__ = (
         "_after_terminal",
-        "_bytes",
-        "_end_fed",
+        "_ended",
         "_fact",
-        "_frames",
         "_guard",
         "_kept_frame_bytes",
+        "_late_frames",
         "_projection",
         "_sequence",
         "_terminal_again",
+        "_told_native",
+        "_told_started",
     )
 
     def __init__(self, *, thread_id: str, correlation_id: str, bounds: StreamBounds) -> None:
@@ -90,9 +100,10 @@ class StreamParser:
         self._sequence = Sequence(thread_id=thread_id, correlation_id=correlation_id, bounds=bounds, projection=self._projection)
         self._kept_frame_bytes = bounds.kept_frame_bytes
         self._fact: StreamFact | None = None
-        self._end_fed = False
-        self._bytes = 0
-        self._frames = 0
+        self._told_started = False
+        self._told_native = False
+        self._ended = False
+        self._late_frames = 0
         self._after_terminal = 0
         self._terminal_again = 0
 
@@ -108,42 +119,41 @@ class StreamParser:
 
     def feed(self, data: bytes) -> Batch:
         """Take the next bytes, cut anywhere. Never raises for what they are."""
-        if self._end_fed:
-            return _NOTHING
-        self._bytes += len(data)
-        frames = self._guard.feed(data)
         if self._fact is not None:
-            self._count_late(frames)
-            return _NOTHING
+            return self._feed_late(data)
+        frames = self._guard.feed(data)
         sequence = self._sequence
-        was_started, native_before = sequence.started, sequence.native_run_id
+        kept_frame_bytes = self._kept_frame_bytes
         fact: StreamFact | None = None
-        for index, frame in enumerate(frames, 1):
-            event = decode(frame, self._kept_frame_bytes)
-            fact = event if isinstance(event, StreamBroken) else sequence.apply(event)
+        rest = iter(frames)
+        for frame in rest:
+            plain = plain_content(frame, kept_frame_bytes)
+            if plain is not None:
+                fact = sequence.content(*plain)
+            else:
+                event = decode(frame, kept_frame_bytes)
+                fact = event if isinstance(event, StreamBroken) else sequence.apply(event)
             if fact is not None:
                 self._fact = fact
-                self._frames += index
-                self._count_late(frames[index:])
+                self._count_late(list(rest))
                 break
         else:
-            self._frames += len(frames)
             self._fact = fact = self._guard.fault
         changes = self._projection.take_changes()
-        started = sequence.started and not was_started
-        native_run_id = sequence.native_run_id if native_before is None else None
-        if not changes and fact is None and not started and native_run_id is None:
-            return _IGNORED_ONLY if frames else _NOTHING
-        return Batch(changes, native_run_id, started, fact, bool(frames))
+        if fact is not None or sequence.news:
+            return self._with_news(changes, fact, bool(frames))
+        if changes:
+            return _only_changes(changes)
+        return _IGNORED_ONLY if frames else _NOTHING
 
     def end(self) -> StreamFact:
         """The body is over: the fact that ended the stream, or STREAM_ENDED when none came. May be called again."""
-        self._end_fed = True
         if self._fact is None:
+            self._ended = True
             if self._guard.in_frame:
                 self._fact = stream_ended(Detail.OPEN_FRAME)
             else:
-                self._fact = stream_ended(Detail.NO_TERMINAL_EVENT if self._frames else Detail.NO_EVENT)
+                self._fact = stream_ended(Detail.NO_TERMINAL_EVENT if self.counts.frames else Detail.NO_EVENT)
         return self._fact
 
     def items(self) -> tuple[Item, ...]:
@@ -160,11 +170,11 @@ class StreamParser:
         guard, sequence, projection = self._guard, self._sequence, self._projection
         ignored = sequence.ignored
         return Counts(
-            bytes=self._bytes,
-            blocks=guard.events,
+            stream_bytes=guard.fed_bytes,
+            events=guard.events,
             comments=guard.comments,
             empty=guard.empty,
-            frames=self._frames,
+            frames=guard.events - guard.comments - guard.empty - self._late_frames,
             ignored_step=ignored[IgnoredClass.STEP],
             ignored_snapshot=ignored[IgnoredClass.SNAPSHOT],
             ignored_raw=ignored[IgnoredClass.RAW],
@@ -184,7 +194,23 @@ class StreamParser:
             text_bytes=projection.text_bytes,
         )
 
+    def _with_news(self, changes: tuple[Change, ...], fact: StreamFact | None, activity: bool) -> Batch:
+        sequence = self._sequence
+        sequence.news = False
+        started = sequence.started and not self._told_started
+        native_run_id = None if self._told_native else sequence.native_run_id
+        self._told_started = sequence.started
+        self._told_native = sequence.native_run_id is not None
+        return Batch(changes, native_run_id, started, fact, activity)
+
+    def _feed_late(self, data: bytes) -> Batch:
+        """After the end: framing goes on, within its bounds, so that the counts are the same for every way of cutting the bytes."""
+        if not self._ended:
+            self._count_late(self._guard.feed(data))
+        return _NOTHING
+
     def _count_late(self, frames: list[bytes]) -> None:
+        self._late_frames += len(frames)
         if isinstance(self._fact, RunFinished | RunErrored):
             self._after_terminal += len(frames)
             self._terminal_again += sum(map(looks_terminal, frames))

@@ -147,9 +147,10 @@ class Projection:
 
     def take_changes(self) -> tuple[Change, ...]:
         """The changes since the last call."""
+        if not self._changes and self._growing is not None:
+            # Nearly every read: more text of one message, and nothing else.
+            return (self._grown(self._growing),)
         self._flush()
-        if not self._changes:
-            return ()
         changes = tuple(self._changes)
         self._changes.clear()
         return changes
@@ -164,14 +165,15 @@ class Projection:
         self._changes.append(change)
 
     def _flush(self) -> None:
-        message = self._growing
-        if message is None:
-            return
-        text = "".join(self._new_text)
+        if self._growing is not None:
+            self._changes.append(self._grown(self._growing))
+
+    def _grown(self, message: LiveMessage) -> TextAppended:
+        text = self._new_text[0] if len(self._new_text) == 1 else "".join(self._new_text)
         self._new_text.clear()
         self._growing = None
         message.pieces.append(text)
-        self._changes.append(TextAppended(message.position, text))
+        return TextAppended(message.position, text)
 
 
 def _frozen(item: LiveMessage | LiveTool) -> Item:

@@ -54,6 +54,9 @@ class _Life(Enum):
     ENDED = auto()
 
 
+_ENDED: Final = (_Life.ENDED, _Life.ENDED_BY_CHUNK)
+
+
 class _Message:
     """What is known of one message id. `live` is None when its text is dropped."""
 
@@ -73,7 +76,10 @@ class _Tool:
 
 
 class Sequence:
-    """Takes events one by one and moves the projection. The first fact it returns is final; it must not be asked again after that."""
+    """Takes events one by one and moves the projection. The first fact it returns is final; it must not be asked again after that.
+
+    `news` is set when `started` or `native_run_id` changed; whoever has told it clears it.
+    """
 
     __slots__ = (
         "_bounds",
@@ -91,6 +97,7 @@ class Sequence:
         "ignored",
         "missing_native",
         "native_run_id",
+        "news",
         "started",
         "stray",
     )
@@ -107,6 +114,7 @@ class Sequence:
         self._dropped_ids = 0
         self._interrupt_asked = False
         self.started = False
+        self.news = False
         self.native_run_id: NativeRunId | None = None
         self.ignored: dict[IgnoredClass, int] = dict.fromkeys(IgnoredClass, 0)
         self.dropped_text = 0
@@ -119,8 +127,8 @@ class Sequence:
         if not self.started:
             return self._first(event)
         match event:
-            case TextContent():
-                return self._content(event)
+            case TextContent(message_id=message_id, delta=delta, subagent=subagent):
+                return self.content(message_id, delta, subagent=subagent)
             case Ignored(ignored_class=ignored_class):
                 self.ignored[ignored_class] += 1
             case TextStart():
@@ -152,7 +160,7 @@ class Sequence:
             case RunStarted(thread_id=thread_id, run_id=run_id):
                 if not self._is_this_run(thread_id, run_id):
                     return id_mismatch(Detail.RUN_STARTED_IDS)
-                self.started = True
+                self.started = self.news = True
                 return None
             case _:
                 return bad_frame(Detail.FIRST_EVENT)
@@ -166,7 +174,9 @@ class Sequence:
             return id_mismatch(Detail.NATIVE_IS_CORRELATION)
         if self.native_run_id is not None and self.native_run_id != native_run_id:
             return id_mismatch(Detail.NATIVE_CHANGED)
-        self.native_run_id = native_run_id
+        if self.native_run_id is None:
+            self.native_run_id = native_run_id
+            self.news = True
         return None
 
     def _finished(self, event: RunFinishedSeen) -> StreamFact:
@@ -217,20 +227,22 @@ class Sequence:
         self._messages[message_id] = _Message(None, _Life.OPEN)
         return None
 
-    def _content(self, event: TextContent) -> StreamBroken | None:
-        message_id, delta, subagent = event
+    def content(self, message_id: str, delta: str, *, subagent: bool = False) -> StreamBroken | None:
+        """The same as `apply` of a TextContent."""
         message = self._messages.get(message_id)
+        if message is None or message.live is None or message.life in _ENDED or subagent:
+            return self._unusual_content(message, subagent=subagent)
+        if delta and not self._projection.append(message.live, delta):
+            return bound_exceeded(Detail.TEXT_BYTES)
+        return None
+
+    def _unusual_content(self, message: _Message | None, *, subagent: bool) -> StreamBroken | None:
+        if not self.started:
+            return bad_frame(Detail.FIRST_EVENT)
         if subagent or (message is not None and message.live is None):
             self.dropped_text += 1
             return None
-        if message is None or message.live is None or message.life is _Life.ENDED or message.life is _Life.ENDED_BY_CHUNK:
-            return bad_frame(Detail.MESSAGE_NOT_OPEN)
-        return self._append(message.live, delta)
-
-    def _append(self, live: LiveMessage, delta: str) -> StreamBroken | None:
-        if delta and not self._projection.append(live, delta):
-            return bound_exceeded(Detail.TEXT_BYTES)
-        return None
+        return bad_frame(Detail.MESSAGE_NOT_OPEN)
 
     def _text_end(self, message_id: str) -> None:
         message = self._messages.get(message_id)
@@ -264,7 +276,9 @@ class Sequence:
             return None
         if message.life is _Life.ENDED:
             return bad_frame(Detail.MESSAGE_REOPENED)
-        return self._append(message.live, event.delta)
+        if event.delta and not self._projection.append(message.live, event.delta):
+            return bound_exceeded(Detail.TEXT_BYTES)
+        return None
 
     def _end_chunk(self) -> None:
         """The end that the protocol puts after the last chunk of an item."""
