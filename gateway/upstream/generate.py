@@ -1,0 +1,115 @@
+"""POST /ag-ui: the one request that executes, sent at most once, and what its response means (contract B4, failure table of design.md).
+
+Only `runs.execute` and the supervisor may import this module; import contracts hold everybody else, the reconciler first, away from it.
+"""
+
+import asyncio
+import ssl
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from gateway.domain.evidence import BadResponse, NotSent, NotSentProof, PostFact, ResponseFault
+from gateway.upstream.endpoint import Endpoint
+from gateway.upstream.one_post import ResponseStream, send_one_post
+from gateway.upstream.response_class import BUSY_BODY_BYTES, event_stream_fault, refusal_fact
+from gateway.upstream.response_decoder import BodyEnd
+from gateway.upstream.run_input import GenerationRequest, UnsendableRunInput
+from gateway.upstream.send_gate import SendGate
+
+
+@dataclass(frozen=True, slots=True)
+class PostDeadlines:
+    """Seconds for one POST: name, connection and TLS; then the response's head; then the body of a refusal."""
+
+    connect_seconds: float
+    response_seconds: float
+    refusal_seconds: float = 5.0
+
+
+class OpenStream:
+    """A 200 with an event stream whose body is open. Read pieces until b"" (or iterate), then ask `end`; close it always."""
+
+    def __init__(self, response: ResponseStream) -> None:
+        self._response = response
+        self.read = response.read
+        self.aclose = response.aclose
+
+    @property
+    def end(self) -> BodyEnd | None:
+        """How the body ended, once every piece was read: for the evidence, the verdict is the parser's."""
+        return self._response.end
+
+    def __aiter__(self) -> ResponseStream:
+        return self._response
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self._response.aclose()
+
+
+async def open_generation(
+    endpoint: Endpoint, request: GenerationRequest, *, gate: SendGate, tls: ssl.SSLContext, deadlines: PostDeadlines
+) -> OpenStream | PostFact:
+    """Send the one POST: an open event stream, or the fact that moves the run.
+
+    A cancelled caller gets no fact; `gate.seal()` tells it whether bytes may have left.
+    """
+    try:
+        body = request.body()
+    except UnsendableRunInput:
+        return _without_stream(gate, ResponseFault.NO_RESPONSE)
+    response = await send_one_post(
+        endpoint.origin,
+        endpoint.base_path + "/ag-ui",
+        headers=[
+            (b"Authorization", endpoint.authorization.encode("ascii")),
+            (b"Content-Type", b"application/json"),
+            (b"Accept", b"text/event-stream"),
+            (b"Accept-Encoding", b"identity"),
+            (b"User-Agent", b"agent-governance-gateway"),
+        ],
+        body=body,
+        gate=gate,
+        tls=tls,
+        connect_seconds=deadlines.connect_seconds,
+        response_seconds=deadlines.response_seconds,
+    )
+    match response:
+        case NotSentProof():
+            return NotSent(response)
+        case ResponseFault():
+            return BadResponse(response)
+        case ResponseStream():
+            return await _classified(response, deadlines.refusal_seconds)
+
+
+def _without_stream(gate: SendGate, fault: ResponseFault) -> PostFact:
+    proof = gate.seal()
+    return BadResponse(fault) if proof is None else NotSent(proof)
+
+
+async def _classified(response: ResponseStream, refusal_seconds: float) -> OpenStream | PostFact:
+    head = response.head
+    fault = event_stream_fault(head) if head.status == 200 else None
+    if head.status == 200 and fault is None:
+        return OpenStream(response)
+    async with response:
+        if fault is not None:
+            return BadResponse(fault, head.status)
+        body = await _refusal_body(response, refusal_seconds) if 400 <= head.status < 500 else b""
+        return refusal_fact(head, body)
+
+
+async def _refusal_body(response: ResponseStream, refusal_seconds: float) -> bytes:
+    """What can be read of a refusal within its bounds; a slow, cut or endless one is judged by what came."""
+    body = bytearray()
+    try:
+        async with asyncio.timeout(refusal_seconds):
+            while len(body) < BUSY_BODY_BYTES and (piece := await response.read()):
+                body += piece
+    except TimeoutError:
+        pass
+    return bytes(body[:BUSY_BODY_BYTES])
