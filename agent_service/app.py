@@ -107,7 +107,7 @@ def build_app(service: Service) -> Starlette:
         found = await service.store.find_run(thread_id=request.path_params["thread_id"], run_id=request.path_params["run_id"])
         if found is None:
             raise HTTPException(404, "Run not found")
-        return JSONResponse({"thread_id": found.thread_id, "run_id": found.run_id, "status": found.status})
+        return JSONResponse({"thread_id": found.thread_id, "run_id": found.run_id, "status": found.run_status})
 
     routes = [
         Route("/healthz", healthz),

@@ -28,4 +28,4 @@ class Run:
 
     thread_id: ThreadId
     run_id: RunId
-    status: RunStatus
+    run_status: RunStatus

@@ -95,8 +95,8 @@ class Runner:
             if not await self.store.mark_running(mapper.run_id):
                 raise RunTakenError(mapper.run_id)
             feed.put(mapper.started())
-            status, ending = await self._play(mapper, text, feed)
-            await self.store.finish_run(mapper.run_id, status)
+            run_status, ending = await self._play(mapper, text, feed)
+            await self.store.finish_run(mapper.run_id, run_status)
             feed.put(ending)
         except Exception:
             _logger.exception("run %s of thread %s failed", mapper.run_id, mapper.thread_id)

@@ -86,9 +86,9 @@ class Store:
         """pending → running; False when it was not pending."""
         return bool(await self._write("mark_running", {"run_id": run_id, "now": _now()}))
 
-    async def finish_run(self, run_id: RunId, status: RunStatus) -> bool:
+    async def finish_run(self, run_id: RunId, run_status: RunStatus) -> bool:
         """pending or running → a final status; False when it was final already."""
-        return bool(await self._write("finish_run", {"run_id": run_id, "status": status.value, "now": _now()}))
+        return bool(await self._write("finish_run", {"run_id": run_id, "run_status": run_status.value, "now": _now()}))
 
     async def fail_abandoned_runs(self) -> int:
         """Runs of a process that is gone become `error`; how many."""
@@ -99,8 +99,8 @@ class Store:
         rows = await self._rows("find_run", {"thread_id": thread_id, "run_id": run_id})
         if not rows:
             return None
-        found_thread, found_run, status = rows[0]
-        return Run(thread_id=ThreadId(str(found_thread)), run_id=RunId(str(found_run)), status=RunStatus(str(status)))
+        found_thread, found_run, found_status = rows[0]
+        return Run(thread_id=ThreadId(str(found_thread)), run_id=RunId(str(found_run)), run_status=RunStatus(str(found_status)))
 
     async def _rows(self, name: str, values: Mapping[str, str]) -> list[tuple[object, ...]]:
         async with self.connection.execute(self.statements[name], values) as cursor:

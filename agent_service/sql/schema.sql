@@ -1,5 +1,5 @@
 -- Threads and runs of the agent service, beside the checkpointer's own tables in the same SQLite file.
--- Statuses are those of agent_service/records.py (RunStatus); a test compares the two.
+-- Run statuses are those of agent_service/records.py (RunStatus); a test compares the two.
 create table if not exists threads (
     thread_id text primary key,
     created_at text not null
@@ -9,10 +9,10 @@ create table if not exists runs (
     run_id text primary key,
     thread_id text not null references threads (thread_id),
     correlation_id text not null,
-    status text not null check (status in ('pending', 'running', 'success', 'error', 'interrupted')),
+    run_status text not null check (run_status in ('pending', 'running', 'success', 'error', 'interrupted')),
     created_at text not null,
     updated_at text not null
 ) strict;
 
 -- One run per thread at a time: the database itself refuses the second.
-create unique index if not exists runs_one_active_per_thread on runs (thread_id) where status in ('pending', 'running');
+create unique index if not exists runs_one_active_per_thread on runs (thread_id) where run_status in ('pending', 'running');

@@ -120,24 +120,24 @@ def json_bytes(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def phrase(status: int) -> str:
+def phrase(http_status: int) -> str:
     """The reason phrase; any number is allowed."""
-    return HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "Scripted"
+    return HTTPStatus(http_status).phrase if http_status in HTTPStatus._value2member_map_ else "Scripted"
 
 
-def head(status: int, headers: Mapping[str, str], scripted: Mapping[str, str]) -> bytes:
+def head(http_status: int, headers: Mapping[str, str], scripted: Mapping[str, str]) -> bytes:
     """Status line and headers; a scripted header replaces the default of its name, an empty one removes it."""
     merged = dict(headers)
     for name, value in scripted.items():
         merged[name.lower()] = value
-    lines = [f"HTTP/1.1 {status} {phrase(status)}", *(f"{name}: {value}" for name, value in merged.items() if value)]
+    lines = [f"HTTP/1.1 {http_status} {phrase(http_status)}", *(f"{name}: {value}" for name, value in merged.items() if value)]
     return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
-async def send(connection: Connection, status: int, headers: Mapping[str, str], body: bytes) -> bool:
+async def send(connection: Connection, http_status: int, headers: Mapping[str, str], body: bytes) -> bool:
     """A whole JSON answer (unless the headers say otherwise); False when the other side is gone."""
     defaults = {"content-type": "application/json", "content-length": str(len(body))}
-    return await connection.write(head(status, defaults, headers) + body)
+    return await connection.write(head(http_status, defaults, headers) + body)
 
 
 def chunk(piece: bytes) -> bytes:

@@ -1,8 +1,8 @@
 """A real upstream over raw asyncio that answers what a test scripts, byte for byte, and counts what reached it.
 
-Here lives: the server, its records, its signals and its control routes. Not here: what can be scripted
-(`upstream_script.py`, re-exported below), the native profile, any protocol check of the gateway's.
-Longer than most modules because the bytes, the records and the signals of one exchange belong together.
+Here lives: the server, its signals and its control routes. Not here: what can be scripted (`upstream_script.py`) and what is
+remembered (`upstream_records.py`), both re-exported below; bytes (`upstream_stream.py`, `raw_http.py`); the native profile.
+Longer than most modules: its public face is many small signals.
 
 In the test's own process:
 
@@ -27,8 +27,6 @@ An *execution* is a POST that was accepted, or whose Answer says `executes=True`
 
 import argparse
 import asyncio
-import base64
-import binascii
 import contextlib
 import dataclasses
 import json
@@ -37,12 +35,13 @@ import sys
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import assert_never
 from urllib.parse import parse_qs, urlsplit
 
-from tests.support.raw_http import Connection, GoneError, chunk, head, json_bytes, phrase, read_body, read_head, send
+from tests.support.raw_http import Connection, GoneError, head, json_bytes, phrase, read_body, read_head, send
+from tests.support.upstream_records import Counts, Post, Records, Request, Run, read_input
 from tests.support.upstream_script import (
     Answer,
     ConnectionPlan,
@@ -52,7 +51,6 @@ from tests.support.upstream_script import (
     Script,
     event,
     failed,
-    filled,
     finished,
     gate,
     good_run,
@@ -65,6 +63,7 @@ from tests.support.upstream_script import (
     status_after,
     tool,
 )
+from tests.support.upstream_stream import StreamBody, frame_bytes, framing_headers, hang, scripted_body
 
 __all__ = [
     "DEFAULT_TOKEN",
@@ -99,100 +98,13 @@ SIGNALS = ("received", "executed", "ended", "client_gone", "looked_up", "connect
 SIGNAL_SECONDS = 10.0
 
 
-@dataclass(frozen=True)
-class Request:
-    """One request that was read whole, whatever it was answered. Header names are lower case, in order of arrival."""
-
-    method: str
-    target: str
-    headers: tuple[tuple[str, str], ...]
-    body: bytes
-    connection: int
-
-    def header(self, name: str) -> str | None:
-        """The first header of that name, or None."""
-        return next((value for key, value in self.headers if key == name.lower()), None)
-
-
-@dataclass
-class Post:
-    """One POST /ag-ui: what arrived, and how far its answer came. Numbers count from 1."""
-
-    number: int
-    request: Request
-    thread_id: str = ""
-    run_id: str = ""
-    message_id: str = ""
-    text: str = ""
-    execution: int | None = None
-    native_run_id: str | None = None
-    status: int | None = None
-    frames_written: int = 0
-    bytes_written: int = 0
-    client_gone: bool = False
-    ended: bool = False
-
-    @property
-    def body(self) -> bytes:
-        """The body as received."""
-        return self.request.body
-
-
-@dataclass
-class _Run:
-    native_run_id: str
-    run_id: str
-    thread_id: str
-    status: str = "running"
-
-
-@dataclass(frozen=True)
-class Counts:
-    """What reached the server since it started or was reset. Mappings have only keys that occurred."""
-
-    connections: int
-    capabilities: int
-    threads: int
-    ag_ui: int
-    lookups: int
-    executions: int
-    overlapping_executions: int  # executions that began while another one of the same thread was going
-    ag_ui_by_run_id: Mapping[str, int]
-    ag_ui_by_thread_id: Mapping[str, int]
-    ag_ui_by_text: Mapping[str, int]
-    ag_ui_by_message_id: Mapping[str, int]
-    executions_by_run_id: Mapping[str, int]
-    executions_by_thread_id: Mapping[str, int]
-    executions_by_text: Mapping[str, int]
-    executions_by_message_id: Mapping[str, int]
-    lookups_by_native_run_id: Mapping[str, int]
-
-
-@dataclass
-class _State:
-    """Everything that POST /_reset forgets."""
-
-    script: Script = field(default_factory=Script)
-    taken: Counter[str] = field(default_factory=Counter)
-    connections_of_script: int = 0
-    requests: list[Request] = field(default_factory=list)
-    posts: list[Post] = field(default_factory=list)
-    runs: dict[str, _Run] = field(default_factory=dict)
-    threads: set[str] = field(default_factory=set)
-    endpoint_calls: Counter[str] = field(default_factory=Counter)
-    lookups: Counter[str] = field(default_factory=Counter)
-    executions: int = 0
-    overlapping: int = 0
-
-
 class ScriptedUpstream:
     """The server. Use it as an async context manager; `posts` and `requests` are live records, not copies."""
 
     def __init__(self, script: Script | None = None, *, token: str = DEFAULT_TOKEN, port: int = 0) -> None:
         self.token = token
         self._port = port
-        self._state = _State(script=script or Script())
-        self._connections = 0
+        self._state = Records(script=script or Script())
         self._server: asyncio.Server | None = None
         self._faults: list[BaseException] = []
         self._live: dict[asyncio.Task[None], Connection] = {}
@@ -248,8 +160,7 @@ class ScriptedUpstream:
 
     def reset(self) -> None:
         """Forget script, records, runs, threads and gates."""
-        self._state = _State()
-        self._connections = 0
+        self._state = Records()
         self._gates.clear()
         self._all_released = False
 
@@ -279,31 +190,11 @@ class ScriptedUpstream:
     def run_status(self, run_id: str) -> str | None:
         """The true status of the latest run with this correlation or native id, or None."""
         found = [run for run in self._state.runs.values() if run_id in (run.run_id, run.native_run_id)]
-        return found[-1].status if found else None
+        return found[-1].run_status if found else None
 
     def counts(self) -> Counts:
         """A picture of now."""
-        posts = self._state.posts
-        executed = [post for post in posts if post.execution is not None]
-        calls = self._state.endpoint_calls
-        return Counts(
-            connections=self._connections,
-            capabilities=calls["capabilities"],
-            threads=calls["threads"],
-            ag_ui=len(posts),
-            lookups=calls["lookup"],
-            executions=self._state.executions,
-            overlapping_executions=self._state.overlapping,
-            ag_ui_by_run_id=dict(Counter(post.run_id for post in posts)),
-            ag_ui_by_thread_id=dict(Counter(post.thread_id for post in posts)),
-            ag_ui_by_text=dict(Counter(post.text for post in posts)),
-            ag_ui_by_message_id=dict(Counter(post.message_id for post in posts)),
-            executions_by_run_id=dict(Counter(post.run_id for post in executed)),
-            executions_by_thread_id=dict(Counter(post.thread_id for post in executed)),
-            executions_by_text=dict(Counter(post.text for post in executed)),
-            executions_by_message_id=dict(Counter(post.message_id for post in executed)),
-            lookups_by_native_run_id=dict(self._state.lookups),
-        )
+        return self._state.counts()
 
     # Signals
 
@@ -315,7 +206,7 @@ class ScriptedUpstream:
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
-            raise TimeoutError(f"no {what} within {timeout_seconds} s; {self.counts()}") from None
+            raise TimeoutError(f"no {what} within {timeout_seconds} s; {self._state.counts()}") from None
 
     async def received(self, number: int = 1, *, timeout_seconds: float = SIGNAL_SECONDS) -> Post:
         """The n-th POST /ag-ui was read whole (its answer may not have begun)."""
@@ -360,7 +251,7 @@ class ScriptedUpstream:
     async def connected(self, number: int = 1, *, timeout_seconds: float = SIGNAL_SECONDS) -> None:
         """The n-th connection was accepted."""
         what = f"connection {number}"
-        await self.until(lambda it: it._connections >= number, what=what, timeout_seconds=timeout_seconds)
+        await self.until(lambda it: it._state.connections >= number, what=what, timeout_seconds=timeout_seconds)
 
     async def waiting_at(self, name: str, *, timeout_seconds: float = SIGNAL_SECONDS) -> None:
         """Something waits at this gate now."""
@@ -384,8 +275,8 @@ class ScriptedUpstream:
     # One connection
 
     def _opened(self, connection: Connection) -> None:
-        self._connections += 1
-        connection.number = self._connections
+        self._state.connections += 1
+        connection.number = self._state.connections
         plans = self._state.script.connections
         plan = plans[min(self._state.connections_of_script, len(plans) - 1)] if plans else "serve"
         self._state.connections_of_script += 1
@@ -397,7 +288,7 @@ class ScriptedUpstream:
                 connection.reset()
             case "serve" | "hang":
                 loop = asyncio.get_running_loop()
-                task = loop.create_task(self._serve(connection) if plan == "serve" else _hang(connection))
+                task = loop.create_task(self._serve(connection) if plan == "serve" else hang(connection))
                 self._live[task] = connection
                 task.add_done_callback(self._over)
             case _:
@@ -455,8 +346,8 @@ class ScriptedUpstream:
             case "capabilities":
                 return await self._whole(connection, request, answer, {}, (200, self._capabilities()))
             case _:
-                status = 405 if path in ("/capabilities", "/threads", "/ag-ui") else 404
-                return await self._whole(connection, request, None, {}, (status, _detail(status)))
+                http_status = 405 if path in ("/capabilities", "/threads", "/ag-ui") else 404
+                return await self._whole(connection, request, None, {}, (http_status, _detail(http_status)))
 
     def _take(self, name: str, text: str | None = None) -> Answer | None:
         """The next scripted answer of an endpoint, or None when the script says nothing about it."""
@@ -495,7 +386,7 @@ class ScriptedUpstream:
         run = self._state.runs.get(native_run_id)
         names = [native_run_id, *([run.run_id] if run else []), "*"]
         overrides = self._state.script.lookup_status
-        told = next((overrides[name] for name in names if name in overrides), run.status if run else None)
+        told = next((overrides[name] for name in names if name in overrides), run.run_status if run else None)
         if told is None or (run is not None and run.thread_id != thread_id):
             return 404, _detail(404)
         return 200, {"thread_id": thread_id, "run_id": native_run_id, "status": told}
@@ -527,21 +418,21 @@ class ScriptedUpstream:
             return await send(connection, 401, {}, json_bytes(_detail(401)))
         if answer.redirect is not None:
             location = {"location": answer.redirect}
-            return await send(connection, answer.status or 307, {**location, **answer.headers}, b"")
+            return await send(connection, answer.http_status or 307, {**location, **answer.headers}, b"")
         if answer.has_body():
-            body = _scripted_body(answer, ids)
+            body = scripted_body(answer, ids)
             if good is None:
                 self._state.threads.update(_handed_out(body))
-            return await send(connection, answer.status or 200, answer.headers, body)
-        if answer.status not in (None, 200, 201):
-            return await send(connection, answer.status, answer.headers, json_bytes(_detail(answer.status)))
-        status, told = good if good is not None else (200, self._new_thread())
-        return await send(connection, answer.status or status, answer.headers, json_bytes(told))
+            return await send(connection, answer.http_status or 200, answer.headers, body)
+        if answer.http_status not in (None, 200, 201):
+            return await send(connection, answer.http_status, answer.headers, json_bytes(_detail(answer.http_status)))
+        http_status, told = good if good is not None else (200, self._new_thread())
+        return await send(connection, answer.http_status or http_status, answer.headers, json_bytes(told))
 
     async def _waited(self, connection: Connection, answer: Answer) -> bool:
         """Delays, gates and hangs before an answer; False when the connection is over."""
         if answer.hang:
-            await _hang(connection)
+            await hang(connection)
             return False
         if answer.delay_seconds:
             await asyncio.sleep(answer.delay_seconds)
@@ -552,13 +443,13 @@ class ScriptedUpstream:
     # POST /ag-ui
 
     async def _ag_ui(self, connection: Connection, request: Request, answer: Answer | None) -> bool:
-        post = Post(len(self._state.posts) + 1, request, *_fields(request.body))
+        post = Post(len(self._state.posts) + 1, request, *read_input(request.body))
         self._state.posts.append(post)
         self._changed.set()
         answer = answer or self._take("ag_ui", post.text) or Answer()
         refusal = self._refusal(post) if answer.is_stream() and answer.needs_rights() else None
         if refusal is not None:
-            post.status, post.ended = refusal, True
+            post.http_status, post.ended = refusal, True
             return await send(connection, refusal, {}, json_bytes(_detail(refusal)))
         streams = answer.is_stream()
         run = self._execute(post, answer) if (answer.executes if answer.executes is not None else streams) else None
@@ -566,12 +457,12 @@ class ScriptedUpstream:
         try:
             if streams:
                 return await self._stream(connection, post, answer)
-            post.status = answer.status
+            post.http_status = _whole_status(answer)
             return await self._whole(connection, request, answer, self._ids(post), (200, {}))
         finally:
             watch.cancel()
             if run is not None:
-                run.status = answer.ends_as or status_after(good_run() if answer.frames is None else answer.frames)
+                run.run_status = answer.ends_as or status_after(good_run() if answer.frames is None else answer.frames)
             post.client_gone = post.client_gone or connection.gone.is_set()
             post.ended = True
             self._changed.set()
@@ -589,19 +480,15 @@ class ScriptedUpstream:
             return 422
         if post.thread_id not in self._state.threads and not self._state.script.any_thread:
             return 404
-        return 409 if self._state.script.one_run_per_thread and self._busy(post.thread_id) else None
+        return 409 if self._state.script.one_run_per_thread and self._state.busy(post.thread_id) else None
 
-    def _busy(self, thread_id: str) -> bool:
-        active = {post.native_run_id for post in self._state.posts if not post.ended}
-        return any(run.thread_id == thread_id and run.native_run_id in active for run in self._state.runs.values())
-
-    def _execute(self, post: Post, answer: Answer) -> _Run:
-        self._state.overlapping += self._busy(post.thread_id)
+    def _execute(self, post: Post, answer: Answer) -> Run:
+        self._state.overlapping += self._state.busy(post.thread_id)
         self._state.executions += 1
         post.execution = self._state.executions
         native = answer.native_run_id or str(uuid.uuid4())
         post.native_run_id = native.replace("{runId}", post.run_id).replace("{threadId}", post.thread_id)
-        run = _Run(post.native_run_id, post.run_id, post.thread_id)
+        run = Run(post.native_run_id, post.run_id, post.thread_id)
         self._state.runs[run.native_run_id] = run
         self._changed.set()
         return run
@@ -619,11 +506,11 @@ class ScriptedUpstream:
             return False
         frames = good_run() if answer.frames is None else answer.frames
         ids = self._ids(post)
-        post.status = answer.status or 200
+        post.http_status = answer.http_status or 200
         headers = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-store"}
-        headers |= _framing_headers(answer, frames, ids)
-        await connection.write(head(post.status, headers, answer.headers))
-        body = _Body(connection, answer, post)
+        headers |= framing_headers(answer, frames, ids)
+        await connection.write(head(post.http_status, headers, answer.headers))
+        body = StreamBody(connection, answer, post)
         for frame in frames:
             if body.is_cut():
                 break
@@ -635,7 +522,7 @@ class ScriptedUpstream:
                 continue
             if answer.pace_seconds:
                 await asyncio.sleep(answer.pace_seconds)
-            await body.write(_frame_bytes(frame, ids, answer.newline))
+            await body.write(frame_bytes(frame, ids, answer.newline))
             self._changed.set()
         return await body.end()
 
@@ -644,10 +531,10 @@ class ScriptedUpstream:
     async def _control(self, connection: Connection, request: Request) -> bool:
         parts = urlsplit(request.target)
         try:
-            status, told = await self._controlled(f"{request.method} {parts.path}", request.body, parse_qs(parts.query))
+            http_status, told = await self._controlled(f"{request.method} {parts.path}", request.body, parse_qs(parts.query))
         except (ValueError, KeyError) as error:
-            status, told = 422, {"detail": str(error)}
-        return await send(connection, status, {}, json_bytes(told))
+            http_status, told = 422, {"detail": str(error)}
+        return await send(connection, http_status, {}, json_bytes(told))
 
     async def _controlled(self, route: str, body: bytes, query: Mapping[str, list[str]]) -> tuple[int, object]:
         match route:
@@ -660,9 +547,9 @@ class ScriptedUpstream:
             case "POST /_reset":
                 self.reset()
             case "GET /_counts":
-                return 200, dataclasses.asdict(self.counts())
+                return 200, dataclasses.asdict(self._state.counts())
             case "GET /_posts":
-                return 200, [_shown(post) for post in self.posts]
+                return 200, [post.shown() for post in self.posts]
             case "GET /_wait":
                 seconds = float(query.get("timeout_seconds", [str(SIGNAL_SECONDS)])[0])
                 return await self._signalled(query["what"][0], int(query.get("number", ["1"])[0]), seconds)
@@ -683,70 +570,7 @@ class ScriptedUpstream:
             await waits[what](number, timeout_seconds=timeout_seconds)
         except TimeoutError as error:
             return 408, {"detail": str(error)}
-        return 200, dataclasses.asdict(self.counts())
-
-
-class _Body:
-    """Writes a stream's body piece by piece in the answer's framing, up to the cut."""
-
-    def __init__(self, connection: Connection, answer: Answer, post: Post) -> None:
-        self._connection = connection
-        self._answer = answer
-        self._post = post
-        # Played, whether or not anybody is there to read it; the post records what was really written.
-        self._frames = 0
-        self._bytes = 0
-
-    def is_cut(self) -> bool:
-        limits = ((self._answer.cut_after_frame, self._frames), (self._answer.cut_after_bytes, self._bytes))
-        return any(limit is not None and played >= limit for limit, played in limits)
-
-    async def write(self, frame: bytes) -> None:
-        limit = self._answer.cut_after_bytes
-        written = frame if limit is None else frame[: limit - self._bytes]
-        size = self._answer.chunk_bytes or max(len(written), 1)
-        reached = True
-        for start in range(0, len(written), size):
-            piece = written[start : start + size]
-            reached = await self._connection.write(chunk(piece) if self._answer.framing == "chunked" else piece)
-            self._post.bytes_written += len(piece) if reached else 0
-            if self._answer.chunk_bytes:
-                await asyncio.sleep(0)  # lets the piece leave on its own
-        self._bytes += len(written)
-        self._frames += 1
-        self._post.frames_written += reached and len(written) == len(frame)
-
-    async def end(self) -> bool:
-        """Finish as the answer says; True when the connection may serve another request."""
-        ending = self._answer.ending
-        chunked = self._answer.framing == "chunked"
-        match ending:
-            case "clean":
-                if chunked:
-                    await self._connection.write(b"0\r\n\r\n")
-                return self._answer.framing != "close" and (chunked or not self.is_cut())
-            case "unfinished":
-                return False
-            case "mid_chunk":
-                await self._connection.write(b"400\r\ndata: " if chunked else b"data: ")
-                return False
-            case "reset":
-                # Without a moment in between the bytes before the reset could be dropped with it.
-                await asyncio.sleep(0.01)
-                self._connection.reset()
-                return False
-            case "stall":
-                await _hang(self._connection)
-                return False
-            case _:
-                assert_never(ending)
-
-
-# Bytes
-
-
-async def _hang(connection: Connection) -> None:
-    await connection.gone.wait()
+        return 200, dataclasses.asdict(self._state.counts())
 
 
 async def _ended_early(connection: Connection, answer: Answer, moment: str) -> bool:
@@ -769,16 +593,14 @@ def _endpoint(method: str, path: str) -> str:
             return "unknown"
 
 
-def _detail(status: int) -> object:
-    return {"detail": phrase(status)}
+def _whole_status(answer: Answer) -> int | None:
+    if answer.hang or answer.close or answer.reset:
+        return None
+    return answer.http_status or (200 if answer.redirect is None else 307)
 
 
-def _scripted_body(answer: Answer, ids: Mapping[str, str]) -> bytes:
-    if answer.body_base64 is not None:
-        return base64.b64decode(answer.body_base64)
-    if answer.body is not None:
-        return answer.body if isinstance(answer.body, bytes) else answer.body.encode()
-    return json_bytes(filled(answer.json, ids))
+def _detail(http_status: int) -> object:
+    return {"detail": phrase(http_status)}
 
 
 def _handed_out(body: bytes) -> set[str]:
@@ -791,60 +613,10 @@ def _handed_out(body: bytes) -> set[str]:
     return {thread_id} if isinstance(thread_id, str) else set()
 
 
-def _frame_bytes(frame: Frame, ids: Mapping[str, str], newline: str) -> bytes:
-    if "raw_base64" in frame:
-        return base64.b64decode(str(frame["raw_base64"]))
-    if "raw" in frame:
-        return str(filled(str(frame["raw"]), ids)).encode()
-    return b"data: " + json_bytes(filled(dict(frame), ids)) + (newline * 2).encode()
-
-
-def _framing_headers(answer: Answer, frames: Sequence[Frame], ids: Mapping[str, str]) -> dict[str, str]:
-    framing = answer.framing
-    match framing:
-        case "chunked":
-            return {"transfer-encoding": "chunked"}
-        case "close":
-            return {"connection": "close"}
-        case "length":
-            written = [_frame_bytes(frame, ids, answer.newline) for frame in frames if _is_written(frame)]
-            return {"content-length": str(sum(map(len, written)))}
-        case _:
-            assert_never(framing)
-
-
-def _is_written(frame: Frame) -> bool:
-    return "gate" not in frame and "pause_seconds" not in frame
-
-
-def _fields(body: bytes) -> tuple[str, str, str, str]:
-    """Thread id, run id, id and text of the last message of a RunAgentInput; empty strings for what is not there."""
-    try:
-        sent = json.loads(body)
-    except (ValueError, RecursionError):
-        sent = {}
-    sent = sent if isinstance(sent, dict) else {}
-    messages = sent.get("messages")
-    last = messages[-1] if isinstance(messages, list) and messages and isinstance(messages[-1], dict) else {}
-    found = (sent.get("threadId"), sent.get("runId"), last.get("id"), last.get("content"))
-    thread_id, run_id, message_id, text = (value if isinstance(value, str) else "" for value in found)
-    return thread_id, run_id, message_id, text
-
-
 def _gate_name(body: bytes) -> str | None:
     sent = json.loads(body or b"{}")
     name = sent.get("gate") if isinstance(sent, dict) else None
     return name if isinstance(name, str) else None
-
-
-def _shown(post: Post) -> dict[str, object]:
-    """A post as JSON; a body that is no UTF-8 comes as base64."""
-    shown = {field_.name: getattr(post, field_.name) for field_ in dataclasses.fields(post) if field_.name != "request"}
-    try:
-        body = post.body.decode()
-    except UnicodeDecodeError:
-        body = binascii.b2a_base64(post.body, newline=False).decode("ascii")
-    return {**shown, "headers": [list(pair) for pair in post.request.headers], "body": body}
 
 
 @contextlib.contextmanager
@@ -868,12 +640,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scripted_upstream", description="A scripted agent service on 127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--token", default=DEFAULT_TOKEN)
-    parser.add_argument("--script", type=argparse.FileType("rb"))
+    parser.add_argument("--script", type=Path)
     given = parser.parse_args(argv)
     script = None
     if given.script is not None:
-        with given.script as file:
-            script = script_from_json(file.read())
+        script = script_from_json(given.script.read_bytes())
     asyncio.run(_run(given.port, given.token, script))
     return 0
 

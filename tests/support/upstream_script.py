@@ -36,8 +36,8 @@ _STRICT = ConfigDict(extra="forbid")
 class Answer:
     """What one request gets. The default of every field is what a good upstream does.
 
-    Whole answers: `status`, `headers` (each replaces the default header of that name; an empty value removes it),
-    `json` or `body` or `body_base64`; `redirect` is a 307 to that address unless `status` says another.
+    Whole answers: `http_status`, `headers` (each replaces the default header of that name; an empty value removes it),
+    `json` or `body` or `body_base64`; `redirect` is a 307 to that address unless `http_status` says another.
     Before any answer: `delay_seconds`, `gate` (wait for its release), `hang` (read the request, never answer),
     `close` and `reset` (FIN or RST, before the body is read or after the whole request was).
     Streams (`POST /ag-ui` with neither `json` nor `body` nor a status other than 200, or with explicit `frames`):
@@ -59,7 +59,7 @@ class Answer:
 
     __pydantic_config__ = _STRICT
 
-    status: int | None = None
+    http_status: int | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     json: object = None
     body: bytes | str | None = None
@@ -86,7 +86,7 @@ class Answer:
         """Whether a POST /ag-ui with this answer gets an event stream."""
         if self.hang or self.close or self.reset or self.redirect is not None:
             return False
-        return self.frames is not None or (self.status in (None, 200) and not self.has_body())
+        return self.frames is not None or (self.http_status in (None, 200) and not self.has_body())
 
     def has_body(self) -> bool:
         """Whether the answer's body is given."""
@@ -94,7 +94,7 @@ class Answer:
 
     def needs_rights(self) -> bool:
         """Whether the checks of a good upstream (token, thread, busy) come before this answer."""
-        return self.status is None and self.redirect is None and not self.has_body()
+        return self.http_status is None and self.redirect is None and not self.has_body()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -112,7 +112,7 @@ def test_an_unusable_database_is_said(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_the_schema_knows_the_statuses_of_the_code() -> None:
     schema = (ROOT / "agent_service" / "sql" / "schema.sql").read_text()
-    listed = re.search(r"check \(status in \(([^)]*)\)\)", schema)
+    listed = re.search(r"check \(run_status in \(([^)]*)\)\)", schema)
     assert listed is not None
     assert {name.strip(" '") for name in listed[1].split(",")} == {status.value for status in RunStatus}
 

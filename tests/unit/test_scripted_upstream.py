@@ -131,7 +131,7 @@ async def test_what_a_good_upstream_refuses_is_no_execution(upstream: ScriptedUp
 async def test_answers_come_in_order_and_the_last_repeats(upstream: ScriptedUpstream, client: httpx.AsyncClient) -> None:
     upstream.use(
         Script(
-            capabilities=[Answer(status=503, body=b"busy", headers={"Content-Type": "text/html", "Retry-After": "1"}), Answer()],
+            capabilities=[Answer(http_status=503, body=b"busy", headers={"Content-Type": "text/html", "Retry-After": "1"}), Answer()],
             threads=[Answer(redirect="http://127.0.0.1:1/elsewhere"), Answer(json={"thread_id": "scripted"})],
             thread_ids=["same", "same"],
         )
@@ -151,7 +151,7 @@ async def test_answers_come_in_order_and_the_last_repeats(upstream: ScriptedUpst
 
 @pytest.mark.anyio
 async def test_one_text_can_have_answers_of_its_own(upstream: ScriptedUpstream, client: httpx.AsyncClient) -> None:
-    upstream.use(Script(any_thread=True, ag_ui_by_text={"fail": [Answer(status=500)]}, ag_ui=[Answer(frames=[*started(), failed()])]))
+    upstream.use(Script(any_thread=True, ag_ui_by_text={"fail": [Answer(http_status=500)]}, ag_ui=[Answer(frames=[*started(), failed()])]))
     assert (await client.post("/ag-ui", json=body("t", text="fail"))).status_code == 500
     assert types((await client.post("/ag-ui", json=body("t", text="other"))).text)[-1] == "RUN_ERROR"
     assert upstream.counts().executions_by_text == {"other": 1}
@@ -296,7 +296,7 @@ async def test_look_ups_say_what_is_scripted(upstream: ScriptedUpstream, client:
     upstream.use(
         Script(
             any_thread=True,
-            lookup=[Answer(), Answer(status=500), Answer(json={"thread_id": "{threadId}", "run_id": "other", "status": "success"})],
+            lookup=[Answer(), Answer(http_status=500), Answer(json={"thread_id": "{threadId}", "run_id": "other", "status": "success"})],
             lookup_status={"run-1": "running"},
             ag_ui=[Answer(native_run_id="{runId}")],
         )
@@ -320,7 +320,7 @@ async def test_a_signal_that_does_not_come_says_so(upstream: ScriptedUpstream) -
 def test_a_script_is_the_same_thing_as_json() -> None:
     script = Script(
         ag_ui=[Answer(frames=[*started(), raw("x"), gate("g")], cut_after_bytes=3, ending="reset")],
-        ag_ui_by_text={"a": [Answer(status=429, body="slow down")]},
+        ag_ui_by_text={"a": [Answer(http_status=429, body="slow down")]},
         connections=["reset", "serve"],
     )
     again = script_from_json(script_to_json(script))
