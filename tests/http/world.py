@@ -1,0 +1,219 @@
+"""A web application over a real database and real sockets: real identity, admission, reads and streams.
+
+Execution is the one part a test plays itself: an admitted run becomes a LiveRun that the test publishes to and ends.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
+from uuid import UUID, uuid4
+
+import httpx
+import psycopg
+import uvicorn
+from starlette.types import ASGIApp
+
+from gateway.admission.gate import Admitted, Gate
+from gateway.domain.ids import ApplicationId, RunId
+from gateway.domain.limits import ActiveLimits
+from gateway.domain.problems import Code, Refused
+from gateway.identity.accounts import Access, AccessCheck
+from gateway.identity.tokens import HmacIdentity, sign_token
+from gateway.runs.history import History
+from gateway.runs.live import LiveRun, LiveRuns
+from gateway.runs.read import Reads
+from gateway.runs.streams import Streams
+from gateway.runs.submit import Submissions
+from gateway.store.database import Database
+from gateway.web.routes import build_web
+from gateway.web.services import Demo, DemoUser, Readiness, Services, WebSettings
+
+KEY: Final = b"a key of the tests, 32 bytes long"
+COOKIE: Final = "session"
+ORIGIN: Final = "http://page.example"
+_Result = TypeVar("_Result")
+
+
+class _Server(uvicorn.Server):
+    """A server that says when it listens."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        super().__init__(uvicorn.Config(app, http="h11", ws="none", lifespan="off", log_config=None, access_log=False))
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
+
+
+@asynccontextmanager
+async def serving(app: ASGIApp) -> AsyncIterator[str]:
+    """Serve `app` on a free loopback port; gives the base URL."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    server = _Server(app)
+    task = asyncio.create_task(server.serve([listener]))
+    try:
+        await server.listening.wait()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        server.force_exit = True
+        await task
+        listener.close()
+
+
+@dataclass
+class ScriptedHealth:
+    """Readiness as a test sets it."""
+
+    answer: Readiness = field(default_factory=lambda: Readiness(True, {"database": True}))
+
+    async def readiness(self) -> Readiness:
+        return self.answer
+
+
+@dataclass(frozen=True)
+class ScriptedApplications:
+    """Applications as a test sets them; the listing itself is tested where it lives."""
+
+    known: dict[ApplicationId, Mapping[str, object]] = field(default_factory=dict)
+
+    async def visible(self, access: Access) -> Sequence[Mapping[str, object]]:
+        return list(self.known.values())
+
+    async def one(self, access: Access, application_id: ApplicationId) -> Mapping[str, object]:
+        try:
+            return self.known[application_id]
+        except KeyError:
+            raise Refused(Code.NOT_FOUND) from None
+
+
+class Begun:
+    """The runs that were admitted, each as a LiveRun that the test moves."""
+
+    def __init__(self) -> None:
+        self.live_runs = LiveRuns()
+        self.latest: LiveRun | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def begin(self, admitted: Admitted) -> LiveRun:
+        live = self.latest = LiveRun(admitted)
+        self.live_runs.add(live)
+        return live
+
+    def own(self, coroutine: Coroutine[Any, Any, _Result], name: str) -> asyncio.Task[_Result]:
+        task = asyncio.create_task(coroutine, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def of(self, run_id: str) -> LiveRun:
+        live = self.live_runs.get(RunId(UUID(run_id)))
+        assert live is not None
+        return live
+
+
+@dataclass(frozen=True)
+class World:
+    """A served gateway web with what a test needs to fill it and look at it."""
+
+    base_url: str
+    connection: psycopg.Connection[tuple[Any, ...]]
+    services: Services
+    begun: Begun
+    health: ScriptedHealth
+    applications: ScriptedApplications
+    client: httpx.AsyncClient
+
+    def token(self, subject: str, *, groups: Sequence[str] = (), lifetime_seconds: float = 3600.0) -> str:
+        return sign_token(KEY, subject=subject, groups=groups, lifetime_seconds=lifetime_seconds)
+
+    def bearer(self, subject: str, *, groups: Sequence[str] = ()) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token(subject, groups=groups)}"}
+
+    def agent(self, application_id: UUID) -> str:
+        return f"/api/internal/apps/{application_id}/agent"
+
+    def sql(self, text: str, *params: object) -> list[tuple[Any, ...]]:
+        """Rows of any statement, committed at once. Tests may write SQL in place."""
+        cursor = self.connection.execute(text.encode(), params)
+        return cursor.fetchall() if cursor.description else []
+
+    def account(self, subject: str) -> UUID:
+        """The account of `subject`, made when it is not there."""
+        rows = self.sql(
+            "insert into account (account_id, subject) values (%s, %s) on conflict (subject) do update set subject = excluded.subject"
+            " returning account_id",
+            uuid4(),
+            subject,
+        )
+        account_id: UUID = rows[0][0]
+        return account_id
+
+    def application(self, *, visibility: str = "public", groups: Sequence[str] = (), enabled: bool = True) -> ApplicationId:
+        """A langchain application with its provider, that may generate as far as admission can tell."""
+        application_id = ApplicationId(uuid4())
+        provider_id = uuid4()
+        self.sql(
+            "insert into provider (provider_id, name, base_url) values (%s, %s, 'https://agents.example')", provider_id, str(provider_id)
+        )
+        self.sql(
+            "insert into application (application_id, provider_id, name, visibility, groups, backend_type, assistant_id, enabled,"
+            " token_ciphertext, token_key_id) values (%s, %s, %s, %s, %s, 'langchain', 'agent', %s, 'x', 'k')",
+            application_id,
+            provider_id,
+            str(application_id),
+            visibility,
+            list(groups),
+            enabled,
+        )
+        return application_id
+
+
+def web_settings(**changes: Any) -> WebSettings:
+    return replace(WebSettings(session_cookie=COOKIE, allowed_origins=frozenset({ORIGIN})), **changes)
+
+
+def demo() -> Demo:
+    users = (DemoUser("ada", "Uses both applications"), DemoUser("grace", "Member of the group research"))
+    return Demo(users=users, token_for=lambda subject: sign_token(KEY, subject=subject))
+
+
+@asynccontextmanager
+async def open_world(database_url: str, *, settings: WebSettings | None = None, demo: Demo | None = None) -> AsyncIterator[World]:
+    """A world over a migrated database."""
+    async with await Database.open(database_url) as database:
+        # Beside the application's pool: what a test writes is committed at once.
+        connection = psycopg.connect(database_url, autocommit=True)
+        begun, health, applications = Begun(), ScriptedHealth(), ScriptedApplications()
+        access = AccessCheck(database, create_unknown=True)
+        reads = Reads(database)
+        gate = Gate(
+            database=database,
+            access_check=access,
+            moderators=(),
+            moderation_seconds=1.0,
+            limits=ActiveLimits(per_user=50, per_application=50),
+            lease_seconds=30.0,
+            quota_zone="UTC",
+            draining=lambda: False,
+        )
+        services = Services(
+            identity=HmacIdentity(KEY),
+            access=access,
+            submissions=Submissions(gate=gate, reads=reads, begin=begun.begin, own=begun.own),
+            streams=Streams(live_runs=begun.live_runs, reads=reads, draining=lambda: False),
+            reads=reads,
+            history=History(database),
+            applications=applications,
+            health=health,
+            settings=settings or web_settings(),
+            demo=demo,
+        )
+        async with serving(build_web(services)) as base_url, httpx.AsyncClient(base_url=base_url, timeout=10) as client:
+            yield World(base_url, connection, services, begun, health, applications, client)
+        connection.close()
