@@ -43,9 +43,10 @@ CALL_SECONDS: Final = 5.0
 IDLE_SECONDS: Final = 30.0
 # How long a call whose deadline passed, or whose task was cancelled, may go on to stop its statement on the server.
 CANCEL_SECONDS: Final = 0.5
-CONNECT_SECONDS: Final = 5
+CONNECT_SECONDS: Final = 3
 # The pool doubles its pause between failed attempts; giving up early lets the next caller try at once when the server is back.
 RECONNECT_SECONDS: Final = 2.0
+CLOSE_SECONDS: Final = 2.0
 
 Params = Mapping[str, object]
 NO_PARAMS: Final[Params] = {}
@@ -122,7 +123,7 @@ class Database:
         """Wait for connections on their way back, then close the pool."""
         if self._returning:
             await asyncio.wait(self._returning)
-        await self._pool.close()
+        await self._pool.close(timeout=CLOSE_SECONDS)
 
     async def __aenter__(self) -> Self:
         return self
@@ -212,23 +213,20 @@ class Database:
             raise DatabaseUnavailable("no connection to the database in time") from None
 
     async def _give_back(self, connection: _Connection) -> None:
-        """Return a connection so that no cancellation can lose it: at rest at once, else by a task of its own that rolls back first."""
-        await _note_use(connection)
-        if connection.pgconn.transaction_status == TransactionStatus.IDLE:
-            await self._pool.putconn(connection)  # never suspends for a connection at rest
-            return
-        task = asyncio.create_task(self._roll_back_and_return(connection))
+        """Return a connection, by a task of its own: the pool's putconn can suspend, and a cancellation there would lose a connection."""
+        task = asyncio.create_task(self._return(connection))
         self._returning.add(task)
         task.add_done_callback(self._returning.discard)
         await asyncio.shield(task)
 
-    async def _roll_back_and_return(self, connection: _Connection) -> None:
-        if not connection.closed:
+    async def _return(self, connection: _Connection) -> None:
+        if connection.pgconn.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
             try:
                 async with asyncio.timeout(CANCEL_SECONDS):
                     await connection.rollback()
             except (psycopg.Error, TimeoutError):
                 await connection.close()
+        connection.used_at = _now()
         await self._pool.putconn(connection)
 
 

@@ -452,7 +452,7 @@ def _settings(socket_dir: Path, *, durable: bool) -> Mapping[str, str]:
     }
     if not durable:
         settings |= {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off", "autovacuum": "off"}
-        settings |= {"wal_level": "minimal", "max_wal_senders": "0"}
+        settings |= {"wal_level": "minimal", "max_wal_senders": "0", "deadlock_timeout": "100ms"}
     return settings
 
 

@@ -22,6 +22,8 @@ from tests.support.require import missing
 
 DEFAULT_MAJOR: Final = 18
 MAJORS: Final = (18, 15)
+# A server of tests takes about 100 MB; a container's default /dev/shm of 64 MB is too small.
+ROOM_BYTES: Final = 1024**3
 TEMPLATE: Final = "template_gateway"
 
 
@@ -34,6 +36,7 @@ class PostgresForTests:
         # Kept open, because a connection for each CREATE and DROP costs more than a clone's bookkeeping.
         self._admin = psycopg.connect(server.url, autocommit=True)
         self._template_ready = False
+        self._finished: list[str] = []
 
     @property
     def version(self) -> str:
@@ -63,13 +66,20 @@ class PostgresForTests:
 
     @contextmanager
     def _database(self, template: str) -> Iterator[str]:
+        self._drop_finished()
         name = f"test_{next(self._numbers)}"
-        create = sql.SQL("create database {} template {} strategy wal_log")
+        # On tmpfs file_copy takes 25 ms and wal_log 60; on this disk they were alike (PostgreSQL 15 and 18).
+        create = sql.SQL("create database {} template {} strategy file_copy")
         self._admin.execute(create.format(sql.Identifier(name), sql.Identifier(template)))
         try:
             yield self.server.url_of(name)
         finally:
-            self._admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+            self._finished.append(name)
+
+    def _drop_finished(self) -> None:
+        """Dropping waits 100 ms when a session is just ending, so it is done before the next database instead of after this one."""
+        while self._finished:
+            self._admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(self._finished.pop())))
 
 
 class Servers:
@@ -111,8 +121,13 @@ class Servers:
 
 @contextmanager
 def folder_for_server() -> Iterator[Path]:
-    """A short temporary folder that the server's user can enter; pytest's own is closed to `nobody` when root runs the tests."""
-    folder = Path(tempfile.mkdtemp(prefix="gateway-test-"))
+    """A short temporary folder that the server's user can enter; pytest's own is closed to `nobody` when root runs the tests.
+
+    In memory where there is room: cloning a database was ten times faster there (25 instead of 250 ms).
+    """
+    memory = Path("/dev/shm")
+    roomy = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free >= ROOM_BYTES
+    folder = Path(tempfile.mkdtemp(prefix="gateway-test-", dir=memory if roomy else None))
     if os.geteuid() == 0:
         folder.chmod(0o711)
     try:
