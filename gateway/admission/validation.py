@@ -3,19 +3,17 @@
 The text that leaves here is the one canonical text: it is moderated, fingerprinted, stored and sent as it is, byte for byte.
 """
 
-import json
 from typing import Final
 from uuid import UUID
 
 from gateway.domain import strict_json
 from gateway.domain.ids import ConversationId, SubmissionId, is_opaque_id
-from gateway.domain.limits import MAX_TEXT_CHARACTERS, MAX_TITLE_CHARACTERS, MAX_UPSTREAM_BODY_BYTES
+from gateway.domain.limits import MAX_TEXT_CHARACTERS, MAX_TITLE_CHARACTERS
 from gateway.domain.problems import Code, Refused
 from gateway.domain.submission import Submission
 from gateway.domain.text import is_storable
+from gateway.upstream.run_input import text_fits_upstream
 
-_ENVELOPE_BYTES: Final = 1024
-"""Ample for what stands around the text in the upstream body: two opaque ids of at most 200 characters, one UUID, the fixed keys."""
 _TITLE_CHARACTERS: Final = 60
 """A conversation's first title is the beginning of its first message; people rename it."""
 
@@ -36,7 +34,7 @@ def parse_submission(body: bytes) -> Submission:
         raise Refused(Code.TEXT_TOO_LONG)
     if not is_storable(text) or not text.strip():
         raise Refused(Code.INVALID_TEXT)
-    if len(json.dumps(text, ensure_ascii=False).encode()) + _ENVELOPE_BYTES > MAX_UPSTREAM_BODY_BYTES:
+    if not text_fits_upstream(text):
         raise Refused(Code.TEXT_TOO_LONG)
     return Submission(SubmissionId(submission_id), text, _conversation_id(conversation_id))
 

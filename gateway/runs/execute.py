@@ -42,8 +42,8 @@ from gateway.store import runs as store
 from gateway.store.database import Database
 from gateway.store.errors import DatabaseTrouble, DeadlockOrSerialization
 from gateway.store.runs import FenceVerdict, Settlement
-from gateway.upstream.protocol import GenerationRequest, OpenStream, Upstream
-from gateway.upstream.send_gate import SendGate
+from gateway.upstream.endpoint import EndpointFault, endpoint_of
+from gateway.upstream.protocol import CapabilitiesKey, Endpoint, GenerationRequest, OpenStream, SendGate, Upstream
 
 HOLD_SECONDS: Final = 0.25
 """How long visible text waits for the commit of the native run id (design.md "From request to POST" 7)."""
@@ -89,6 +89,8 @@ class _Prepared:
     """All from one frozen read of configuration and token. `thread_bound`: the conversation used this thread before."""
 
     application: UsableApplication
+    endpoint: Endpoint
+    key: CapabilitiesKey
     thread_id: ThreadId
     thread_bound: bool
 
@@ -154,14 +156,19 @@ class _Execution:
             return _before_fence(Reason.APP_DISABLED)
         if (application.config_version, application.token_version) != (admitted.config_version, admitted.token_version):
             return _before_fence(Reason.CONFIGURATION_CHANGED)
-        if not await self._deps.upstream.check_capabilities(application.endpoint, application.capabilities_key):
+        endpoint = endpoint_of(base_url=application.base_url, assistant_id=application.assistant_id, token=application.token)
+        if isinstance(endpoint, EndpointFault):
+            _log.error("endpoint_unusable", application_id=str(admitted.application_id), fault=endpoint.value)
+            return _before_fence(Reason.CAPABILITIES_FAILED)
+        key = CapabilitiesKey(admitted.application_id, application.fingerprint, application.token_version)
+        if await self._deps.upstream.check_capabilities(endpoint, key) is None:
             return _before_fence(Reason.CAPABILITIES_FAILED)
         if application.thread_id is not None:
-            return _Prepared(application, ThreadId(application.thread_id), thread_bound=True)
-        thread_id = await self._deps.upstream.create_thread(application.endpoint, application.capabilities_key)
+            return _Prepared(application, endpoint, key, application.thread_id, thread_bound=True)
+        thread_id = await self._deps.upstream.create_thread(endpoint, key)
         if thread_id is None:
             return _before_fence(Reason.THREAD_FAILED)
-        return _Prepared(application, thread_id, thread_bound=False)
+        return _Prepared(application, endpoint, key, thread_id, thread_bound=False)
 
     # --- the fence --------------------------------------------------------------------------------------------------------------------
 
@@ -182,6 +189,7 @@ class _Execution:
                 )
                 verdict = FenceVerdict(row.verdict)
                 if verdict is FenceVerdict.DISPATCHED:
+                    assert row.fenced_at is not None
                     self._live.moved(Execution.DISPATCHED, row.fenced_at)
                     return None
                 if verdict in _MISSES:
@@ -224,10 +232,8 @@ class _Execution:
         try:
             async with asyncio.timeout(None) as scope:
                 clock = StreamClock(self._deps.bounds, scope)
-                opened = await self._deps.upstream.generate(
-                    prepared.application.endpoint, prepared.application.capabilities_key, request, self._gate
-                )
-                if not isinstance(opened, OpenStream):
+                opened = await self._deps.upstream.generate(prepared.endpoint, prepared.key, request, self._gate)
+                if isinstance(opened, NotSent | Rejected | BadResponse):
                     return opened
                 self._response = opened
                 return await self._read(opened, clock, prepared.thread_id)

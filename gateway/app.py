@@ -1,0 +1,277 @@
+"""The composition root: the only module that names concrete classes. Opens, serves, drains and closes one replica."""
+
+import asyncio
+import contextlib
+import secrets
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+import uvicorn
+from starlette.types import ASGIApp
+
+from gateway.admission.gate import Gate
+from gateway.admission.moderation import LocalRules, Moderator, RuleInvalid
+from gateway.bindings.resolve import Resolve
+from gateway.bindings.vault import KeyRing, Vault
+from gateway.bindings.visible import VisibleApplications
+from gateway.http_client import HttpClient
+from gateway.identity.accounts import AccessCheck
+from gateway.identity.tokens import ClaimNames, HmacIdentity, Identity
+from gateway.runs.execute import Execute
+from gateway.runs.history import History
+from gateway.runs.live import LiveRuns
+from gateway.runs.read import Reads
+from gateway.runs.streams import Streams
+from gateway.runs.submit import Submissions
+from gateway.runs.supervisor import Supervisor
+from gateway.runs.tasks import Tasks
+from gateway.settings import Fault, Settings, SettingsInvalid
+from gateway.store.database import Database
+from gateway.store.errors import StoreError
+from gateway.store.migrate import needed_version, schema_version
+from gateway.telemetry import configure_logging
+from gateway.upstream.bridge import Bridge
+from gateway.upstream.protocol import Upstream
+from gateway.web.routes import build_web
+from gateway.web.services import Demo, Readiness, Services, WebSettings
+
+_log: Final[structlog.stdlib.BoundLogger] = structlog.get_logger("gateway.app")
+
+_CLOSE_SECONDS: Final = 5.0
+"""How long the server waits for requests that are being answered once it stops listening. Streams have ended before."""
+_PROBE_SECONDS: Final = 1.0
+"""A probe's patience with the database."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """One replica, wired: `asgi` serves it, `supervisor` owns its runs."""
+
+    settings: Settings
+    asgi: ASGIApp
+    services: Services
+    supervisor: Supervisor
+    database: Database
+    http_client: HttpClient
+
+    async def close(self) -> None:
+        """Finish runs within the drain's budget, then let go of everything."""
+        await self.supervisor.finish(self.settings.drain_seconds)
+        await self.http_client.aclose()
+        await self.database.close()
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaHealth:
+    """Asks the database what a probe wants to know. `keys`: this replica can encrypt and decrypt."""
+
+    database: Database
+    keys_usable: bool
+    draining: Callable[[], bool]
+    needed: int = field(default_factory=needed_version)
+
+    async def readiness(self) -> Readiness:
+        try:
+            async with asyncio.timeout(_PROBE_SECONDS):
+                version = await schema_version(self.database)
+        except (StoreError, TimeoutError):
+            version = None
+        checks = {
+            "database": version is not None,
+            "schema": version is not None and version >= self.needed,
+            "keys": self.keys_usable,
+            "not_draining": not self.draining(),
+        }
+        return Readiness(all(checks.values()), checks)
+
+
+async def build_app(
+    settings: Settings,
+    *,
+    identity: Identity | None = None,
+    moderators: Sequence[Moderator] | None = None,
+    upstream: Upstream | None = None,
+    demo: Demo | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Gateway:
+    """Wire one replica. What is given replaces what the settings would make. Raises SettingsInvalid for what only wiring can find."""
+    if settings.database_url is None:
+        raise SettingsInvalid([Fault("DATABASE_URL", "it is needed to serve.")])
+    chosen_identity = identity or _identity(settings)
+    chosen_moderators = _moderators(settings) if moderators is None else moderators
+    http_client = HttpClient(connect_seconds=settings.connect_seconds)
+    database = await Database.open(settings.database_url.get_secret_value(), pool_max=settings.database_pool_max)
+    vault = Vault(KeyRing(settings.encryption_keys or (secrets.token_bytes(32),)))
+    tasks, live_runs = Tasks(), LiveRuns()
+    execute = Execute(
+        database=database,
+        resolve=Resolve(database, vault),
+        upstream=upstream or Bridge(http_client, bounds=settings.bounds, clock=clock),
+        bounds=settings.bounds,
+        lease_seconds=settings.lease_seconds,
+        send_window_seconds=settings.send_window_seconds,
+        own=tasks.own,
+        clock=clock,
+    )
+    supervisor = Supervisor(execute, tasks, live_runs)
+    access = AccessCheck(database, create_unknown=settings.accounts == "auto")
+    reads = Reads(database)
+    gate = Gate(
+        database=database,
+        access_check=access,
+        moderators=chosen_moderators,
+        moderation_seconds=settings.moderation_seconds,
+        limits=settings.active_limits,
+        lease_seconds=settings.lease_seconds,
+        quota_zone=settings.quota_zone,
+        draining=lambda: supervisor.draining,
+    )
+    services = Services(
+        identity=chosen_identity,
+        access=access,
+        submissions=Submissions(gate, reads, supervisor.begin, tasks.own),
+        streams=Streams(live_runs, reads, lambda: supervisor.draining),
+        reads=reads,
+        history=History(database),
+        applications=VisibleApplications(database, vault, settings.max_active_per_app),
+        health=ReplicaHealth(database, bool(settings.encryption_keys), lambda: supervisor.draining),
+        settings=WebSettings(
+            session_cookie=settings.session_cookie,
+            allowed_origins=frozenset(settings.allowed_origins),
+            heartbeat_seconds=settings.browser_heartbeat_seconds,
+            pages=settings.pages,
+        ),
+        demo=demo,
+    )
+    return Gateway(settings, build_web(services), services, supervisor, database, http_client)
+
+
+def _identity(settings: Settings) -> Identity:
+    if settings.jwt_key is None:
+        raise SettingsInvalid([Fault("GATEWAY_JWT_KEY", "it is needed to serve.")])
+    names = ClaimNames(settings.jwt_subject_claim, settings.jwt_groups_claim, settings.jwt_roles_claim)
+    return HmacIdentity(
+        settings.jwt_key.get_secret_value().encode(),
+        claim_names=names,
+        leeway_seconds=settings.jwt_leeway_seconds,
+        issuer=settings.jwt_issuer,
+        audience=settings.jwt_audience,
+    )
+
+
+def _moderators(settings: Settings) -> Sequence[Moderator]:
+    chain: list[Moderator] = []
+    for name in settings.moderation or ():
+        if name != "local":
+            raise SettingsInvalid([Fault("GATEWAY_MODERATION", "this build serves none and local only.")])
+        if settings.moderation_deny_file is None:
+            raise SettingsInvalid([Fault("GATEWAY_MODERATION_DENY_FILE", "local moderation needs it.")])
+        try:
+            chain.append(LocalRules(settings.moderation_deny_file.read_text(encoding="utf-8").splitlines()))
+        except (OSError, UnicodeDecodeError):
+            raise SettingsInvalid([Fault("GATEWAY_MODERATION_DENY_FILE", "it cannot be read as UTF-8 text.")]) from None
+        except RuleInvalid as invalid:
+            raise SettingsInvalid([Fault("GATEWAY_MODERATION_DENY_FILE", f"{invalid}.")]) from None
+    return chain
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with signals left to the drain: its own handler would stop listening at once."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def serve_app(settings: Settings, gateway: Gateway, *, started: Callable[[int], None] | None = None) -> None:
+    """Listen until SIGTERM or SIGINT, then drain (design.md "Leases, draining, rights"). `started` gets the port once it listens."""
+    config = uvicorn.Config(
+        gateway.asgi,
+        host=settings.host,
+        port=settings.port,
+        http="h11",  # bounds the headers; httptools does not
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=True,
+        timeout_graceful_shutdown=int(_CLOSE_SECONDS),
+        timeout_keep_alive=30,
+        backlog=2048,
+    )
+    server = _Server(config)
+    stop = asyncio.Event()
+    with _signals(stop):
+        serving = asyncio.create_task(server.serve())
+        stopping = asyncio.create_task(stop.wait())
+        while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn has no event to wait for
+            await asyncio.sleep(0.01)
+        if server.started:
+            port = server.servers[0].sockets[0].getsockname()[1]
+            _log.info("listening", host=settings.host, port=port)
+            if started is not None:
+                started(port)
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not serving.done():
+            await _drain(settings, gateway, server)
+        stopping.cancel()
+        await serving
+
+
+async def _drain(settings: Settings, gateway: Gateway, server: uvicorn.Server) -> None:
+    gateway.supervisor.draining = True
+    _log.info("draining", active_runs=len(gateway.supervisor.live_runs))
+    await asyncio.sleep(settings.drain_delay_seconds)
+    gateway.supervisor.end_streams()
+    server.should_exit = True
+
+
+@contextlib.contextmanager
+def _signals(stop: asyncio.Event) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+@contextlib.asynccontextmanager
+async def running_app(settings: Settings, *, demo: Demo | None = None) -> AsyncIterator[Gateway]:
+    """A wired replica that is closed in order."""
+    gateway = await build_app(settings, demo=demo)
+    try:
+        yield gateway
+    finally:
+        await gateway.close()
+
+
+def serve(settings: Settings, *, demo: Demo | None = None, started: Callable[[int], None] | None = None) -> int:
+    """`gateway serve`: one replica until it is told to stop. Exit status 0 after a drain, 1 when it could not listen."""
+    configure_logging()
+
+    async def main() -> int:
+        async with running_app(settings, demo=demo) as gateway:
+            try:
+                await serve_app(settings, gateway, started=started)
+            except SystemExit:  # uvicorn's way to say that it could not listen; its message is in the log
+                return 1
+        return 0
+
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(main())
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:  # not on Windows
+        return None
+    return uvloop.new_event_loop
