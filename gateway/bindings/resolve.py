@@ -3,7 +3,7 @@
 A run pins the versions at admission; whoever resolves compares them, and the fence compares them again.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -14,6 +14,8 @@ from gateway.bindings.vault import TokenUnreadable, Vault
 from gateway.domain.ids import ApplicationId, ConversationId, ThreadId
 from gateway.store import applications as rows
 from gateway.store.database import Database
+from gateway.upstream.capabilities import CapabilitiesKey
+from gateway.upstream.endpoint import Endpoint, EndpointFault, endpoint_of
 
 _log: Final[structlog.stdlib.BoundLogger] = structlog.get_logger("gateway.bindings.resolve")
 
@@ -27,16 +29,19 @@ class UsableApplication:
     """
 
     application_id: ApplicationId
-    base_url: str
-    assistant_id: str
+    endpoint: Endpoint
     profile: Profile
-    token: str = field(repr=False)
     config_version: int
     token_version: int
     endpoint_fingerprint: bytes
     fingerprint: bytes
     thread_id: ThreadId | None
     binding_valid: bool
+
+    @property
+    def capabilities_key(self) -> CapabilitiesKey:
+        """What a remembered answer of GET /capabilities belongs to."""
+        return CapabilitiesKey(application_id=self.application_id, fingerprint=self.fingerprint, token_version=self.token_version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +58,15 @@ class Resolve:
         row = await rows.usable(self.db, application_id, conversation_id)
         if row is None or not row.enabled or row.backend_type != BackendType.LANGCHAIN or row.assistant_id is None:
             return None
-        token = self._opened(row)
-        if token is None:
+        endpoint = self._endpoint(row)
+        if endpoint is None:
             return None
         profile = profile_of(human_input=row.human_input)
         fingerprint = binding_fingerprint(row.base_url, row.assistant_id, profile)
         return UsableApplication(
             application_id=application_id,
-            base_url=row.base_url,
-            assistant_id=row.assistant_id,
+            endpoint=endpoint,
             profile=profile,
-            token=token,
             config_version=row.config_version,
             token_version=row.token_version,
             endpoint_fingerprint=endpoint_fingerprint(row.base_url),
@@ -72,12 +75,17 @@ class Resolve:
             binding_valid=not row.binding_invalidated and row.bound_fingerprint in (None, fingerprint),
         )
 
-    def _opened(self, row: rows.UsableRow) -> str | None:
-        if row.token_ciphertext is None or row.token_key_id is None:
+    def _endpoint(self, row: rows.UsableRow) -> Endpoint | None:
+        if row.token_ciphertext is None or row.token_key_id is None or row.assistant_id is None:
             return None
         try:
-            return self.vault.open(row.application_id, row.token_ciphertext, row.token_key_id)
+            token = self.vault.open(row.application_id, row.token_ciphertext, row.token_key_id)
         except TokenUnreadable as unreadable:
             # Loud, because only an operator can help: a key is missing from the ring, or the row was tampered with (O-36).
             _log.error("token_unreadable", application_id=str(row.application_id), fault=unreadable.fault.value, key_id=unreadable.key_id)
             return None
+        endpoint = endpoint_of(base_url=row.base_url, assistant_id=row.assistant_id, token=token)
+        if isinstance(endpoint, EndpointFault):
+            _log.error("endpoint_unusable", application_id=str(row.application_id), fault=endpoint.value)
+            return None
+        return endpoint

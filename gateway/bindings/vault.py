@@ -20,12 +20,11 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap, aes_key_wrap
 
 from gateway.bindings.faults import invalid
+from gateway.upstream.endpoint import MAX_TOKEN_CHARACTERS
 
 VERSION: Final = 1
 PURPOSE: Final = b"service-token"
 KEY_BYTES: Final = 32
-MAX_TOKEN_CHARACTERS: Final = 4096
-"""Half of what common servers take for a whole header block."""
 
 _WRAPPED_BYTES: Final = KEY_BYTES + 8
 _NONCE_BYTES: Final = 12

@@ -1,0 +1,86 @@
+"""`gateway check`: what would keep a replica from working. Settings first, all faults at once; then what only trying can tell."""
+
+import asyncio
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from gateway.bindings.config import BackendType
+from gateway.bindings.vault import TokenUnreadable
+from gateway.cli.output import CommandFailed, Output
+from gateway.cli.session import database_url_of, open_database, vault_of
+from gateway.cli.upstream_check import CapabilitiesCheck, capabilities_check
+from gateway.settings import Settings, load_settings
+from gateway.store import applications as rows
+from gateway.store import migrate as runner
+from gateway.store.applications import ApplicationRow
+from gateway.store.errors import DatabaseTrouble
+from gateway.store.migrate import MigrationError, MigrationReport
+
+_AT_ONCE: Final = 8
+"""Services asked at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at. `says` is a fixed word or sentence, never text from a service or a driver."""
+
+    about: str
+    ok: bool
+    says: str
+
+
+async def check(args: Namespace, output: Output) -> int:
+    """Print a line for each thing; exit status 1 when one is not well. Raises SettingsInvalid with every fault of the settings."""
+    settings = load_settings(output.environ, serving=True)
+    findings = [Finding("settings", True, "valid"), *await _database(settings)]
+    if all(finding.ok for finding in findings):
+        findings += await _applications(settings)
+    output.table("checks", [asdict(finding) for finding in findings], ("about", "ok", "says"))
+    bad = [finding.about for finding in findings if not finding.ok]
+    if bad:
+        raise CommandFailed(f"{len(bad)} of {len(findings)} checks failed.", "See the lines above that say no.", code="check_failed")
+    return 0
+
+
+async def _database(settings: Settings) -> Sequence[Finding]:
+    try:
+        report: MigrationReport = await asyncio.to_thread(runner.check, database_url_of(settings))
+    except DatabaseTrouble:
+        return [Finding("database", False, "not reachable: check that PostgreSQL is up and DATABASE_URL leads to it")]
+    except MigrationError as error:
+        return [Finding("database", True, "reachable"), Finding("schema", False, str(error))]
+    says = f"version {report.current}, needed {report.needed}"
+    if not report.is_ready:
+        says += ": run gateway migrate"
+    return [Finding("database", True, "reachable"), Finding("schema", report.is_ready, says)]
+
+
+async def _applications(settings: Settings) -> Sequence[Finding]:
+    async with open_database(settings) as db:
+        found = await rows.list_all(db)
+    served = [row for row in found if row.backend_type == BackendType.LANGCHAIN]
+    turn = asyncio.Semaphore(_AT_ONCE)
+    async with capabilities_check(settings) as capabilities:
+
+        async def in_turn(row: ApplicationRow) -> Finding:
+            async with turn:
+                return await _application(row, settings, capabilities)
+
+        return await asyncio.gather(*(in_turn(row) for row in served))
+
+
+async def _application(row: ApplicationRow, settings: Settings, capabilities: CapabilitiesCheck) -> Finding:
+    about = f"app {row.name} at {row.provider_name}"
+    if not (row.enabled and row.provider_enabled):
+        return Finding(about, True, "disabled, not asked")
+    if row.token_ciphertext is None or row.token_key_id is None:
+        return Finding(about, False, "has no token: gateway apps set-token")
+    try:
+        token = vault_of(settings).open(row.application_id, row.token_ciphertext, row.token_key_id)
+    except TokenUnreadable as unreadable:
+        return Finding(about, False, f"its token does not open: {unreadable.fault.value}, key {unreadable.key_id}")
+    assert row.assistant_id is not None, "application_langchain_has_assistant"
+    fault = await capabilities.fault(base_url=row.base_url, assistant_id=row.assistant_id, token=token)
+    return Finding(about, fault is None, "answers and names the assistant" if fault is None else f"GET /capabilities failed: {fault}")

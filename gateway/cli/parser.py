@@ -1,0 +1,163 @@
+"""The commands and their arguments. docs/cli.md is generated from here. Light: no command's module is imported, but for `demo` when asked.
+
+Each leaf names its function as `module:function` below gateway.cli.
+"""
+
+import argparse
+import importlib
+from typing import TYPE_CHECKING, Final
+
+import gateway
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+_TOKEN_FILE_HELP: Final = "file with the service token, or - for standard input; a token is never an argument"
+
+
+def build_parser(*, demo: bool) -> argparse.ArgumentParser:
+    """The parser of every command. `demo`: with the arguments of `gateway demo`, which are the demo module's own."""
+    parser = argparse.ArgumentParser(
+        prog="gateway",
+        description="A governance gateway in front of agent services.",
+        epilog="Exit status: 0 done, 1 failed, 2 wrong usage. Settings come from the environment: docs/settings.md.",
+    )
+    parser.add_argument("--version", action="version", version=f"gateway {gateway.__version__}")
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    _demo(commands, demo=demo)
+    _leaf(commands, "serve", "serve:serve", "run one API replica")
+    migrate = _leaf(commands, "migrate", "migrate:migrate", "apply the migrations; any number of replicas may run it at once")
+    migrate.add_argument("--check", action="store_true", help="change nothing; fail when something is to apply")
+    _leaf(commands, "check", "check:check", "find every configuration fault, then try database, schema, keys and providers")
+    _token(commands)
+    _providers(_group(commands, "providers", "services that host applications"))
+    _apps(_group(commands, "apps", "applications"))
+    _accounts(_group(commands, "accounts", "people"))
+    _quotas(_group(commands, "quotas", "quota rules, counted in tasks"))
+    _chat(commands)
+    return parser
+
+
+def _group(commands: "Commands", name: str, help_text: str) -> "Commands":
+    group = commands.add_parser(name, help=help_text, description=_sentence(help_text))
+    return group.add_subparsers(metavar="COMMAND", required=True)
+
+
+def _leaf(commands: "Commands", name: str, command: str, help_text: str) -> argparse.ArgumentParser:
+    leaf = commands.add_parser(name, help=help_text, description=_sentence(help_text))
+    # SUPPRESS: `gateway --json apps list` must not be undone by the leaf's own default.
+    leaf.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="machine-readable output")
+    leaf.set_defaults(command=command)
+    return leaf
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _demo(commands: "Commands", *, demo: bool) -> None:
+    leaf = _leaf(commands, "demo", "demo:run", "start everything on this machine and keep serving")
+    if demo:
+        importlib.import_module("gateway.cli.demo").add_arguments(leaf)
+
+
+def _token(commands: "Commands") -> None:
+    leaf = _leaf(commands, "token", "token:token", "print a bearer token signed with the local key")
+    leaf.add_argument("subject", metavar="SUBJECT")
+    leaf.add_argument("--role", action="append", default=[], choices=["operator"], help="a role; may be repeated")
+    leaf.add_argument("--group", action="append", default=[], metavar="G", help="a group; may be repeated")
+    leaf.add_argument("--lifetime-seconds", type=float, default=12 * 3600.0, metavar="N", help="how long it is valid (43200)")
+
+
+def _providers(commands: "Commands") -> None:
+    create = _leaf(commands, "create", "providers:create", "make a provider; prints its id")
+    create.add_argument("name", metavar="NAME")
+    create.add_argument("--base-url", required=True, metavar="URL", help="https://…; plain HTTP only for trusted hosts")
+    _leaf(commands, "list", "providers:list_all", "list all providers")
+    for name, help_text in (
+        ("show", "show a provider"),
+        ("disable", "stop new use of all its applications at once"),
+        ("enable", "allow use again"),
+    ):
+        _leaf(commands, name, f"providers:{name}", help_text).add_argument("name", metavar="NAME")
+    change = _leaf(commands, "set", "providers:change", "move a provider; ends the bindings of all its applications for good")
+    change.add_argument("name", metavar="NAME")
+    change.add_argument("--base-url", required=True, metavar="URL")
+
+
+def _apps(commands: "Commands") -> None:
+    create = _leaf(commands, "create", "apps:create", "make an application; prints its id")
+    create.add_argument("name", metavar="NAME")
+    create.add_argument("--provider", required=True, metavar="NAME")
+    backend = create.add_mutually_exclusive_group(required=True)
+    backend.add_argument("--assistant", metavar="ID", help="the assistant of a langchain application")
+    backend.add_argument("--config", metavar="FILE.json", help="the whole configuration, or - for standard input")
+    create.add_argument("--human-input", action="store_true", help="the agent may ask for approval (with --assistant)")
+    create.add_argument("--token-file", metavar="FILE|-", help=_TOKEN_FILE_HELP)
+    _audience(create)
+    _leaf(commands, "list", "apps:list_all", "list all applications")
+    _leaf(commands, "show", "apps:show", "show an application").add_argument("name", metavar="NAME")
+    change = _leaf(commands, "set", "apps:change", "change an application; another endpoint or assistant ends its bindings for good")
+    change.add_argument("name", metavar="NAME")
+    change.add_argument("--provider", metavar="NAME")
+    wanted = change.add_mutually_exclusive_group()
+    wanted.add_argument("--assistant", metavar="ID")
+    wanted.add_argument("--config", metavar="FILE.json", help="the whole configuration, or - for standard input")
+    _audience(change)
+    disable = _leaf(commands, "disable", "apps:disable", "stop new use at once; what runs goes on")
+    disable.add_argument("name", metavar="NAME")
+    disable.add_argument("--wait", action="store_true", help="return when no run is active or unsaved any more")
+    _leaf(commands, "enable", "apps:enable", "allow use again").add_argument("name", metavar="NAME")
+    set_token = _leaf(commands, "set-token", "apps:set_token", "replace the service token once the service takes the new one")
+    set_token.add_argument("name", metavar="NAME")
+    set_token.add_argument("--token-file", required=True, metavar="FILE|-", help=_TOKEN_FILE_HELP)
+
+
+def _audience(leaf: argparse.ArgumentParser) -> None:
+    leaf.add_argument("--description", metavar="TEXT")
+    leaf.add_argument("--visibility", choices=["public", "group", "private"])
+    leaf.add_argument("--group", action="append", metavar="G", help="who sees it with --visibility group; may be repeated")
+    leaf.add_argument("--owner", metavar="SUBJECT", help="who sees it with --visibility private")
+    leaf.add_argument("--user", action="append", metavar="SUBJECT", help="who else sees it with --visibility private; may be repeated")
+
+
+def _accounts(commands: "Commands") -> None:
+    create = _leaf(commands, "create", "accounts:create", "make an active account")
+    change = _leaf(commands, "set", "accounts:change", "replace an account's own groups or roles")
+    for leaf in (create, change):
+        leaf.add_argument("subject", metavar="SUBJECT")
+        leaf.add_argument("--group", action="append", metavar="G", help="a group; may be repeated")
+        leaf.add_argument("--role", action="append", choices=["operator"], help="a role; may be repeated")
+    change.add_argument("--no-groups", action="store_true", help="take all groups away")
+    change.add_argument("--no-roles", action="store_true", help="take all roles away")
+    _leaf(commands, "list", "accounts:list_all", "list all accounts")
+    for name, help_text in (("suspend", "refuse the account from its next request on"), ("activate", "end a suspension")):
+        _leaf(commands, name, f"accounts:{name}", help_text).add_argument("subject", metavar="SUBJECT")
+
+
+def _quotas(commands: "Commands") -> None:
+    change = _leaf(commands, "set", "quotas:change", "set the limit of a rule; prints its id")
+    change.add_argument("--scope", required=True, choices=["user", "group", "app"], help="whose tasks count together")
+    change.add_argument("--limit", required=True, type=_positive, metavar="N", help="tasks in a window")
+    change.add_argument("--window", required=True, choices=["hour", "day", "month"], help="calendar window, in GATEWAY_QUOTA_ZONE")
+    change.add_argument("--app", metavar="NAME", help="only tasks of this application; needed with --scope app")
+    change.add_argument("--group", metavar="G", help="the group of --scope group")
+    _leaf(commands, "list", "quotas:list_all", "list the rules in force")
+    _leaf(commands, "remove", "quotas:remove", "end a rule").add_argument("rule", metavar="RULE", help="the rule's id")
+
+
+def _chat(commands: "Commands") -> None:
+    leaf = _leaf(commands, "chat", "chat:chat", "talk to an application through the public API")
+    leaf.add_argument("app", metavar="APP", help="name or id of the application")
+    leaf.add_argument("text", metavar="TEXT", nargs="?", help="one message; without it, each line of standard input is one")
+    leaf.add_argument("--url", metavar="URL", help="where the gateway is (GATEWAY_URL, else http://127.0.0.1:8080)")
+    leaf.add_argument("--token-file", metavar="FILE|-", help="file with your bearer token (else GATEWAY_TOKEN)")
+    leaf.add_argument("--conversation", metavar="ID", help="go on with this conversation")
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
