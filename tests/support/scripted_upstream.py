@@ -19,6 +19,7 @@ JSON ({"base_url", "token"}) when it listens, and (no token needed):
     GET  /_counts    Counts as JSON           POST /_hold {"gate": name}      closes a gate again
     GET  /_posts     every POST /ag-ui        POST /_reset                    forgets records, runs, threads and script
     GET  /_wait?what=received&number=3&timeout_seconds=5   a signal (see SIGNALS); 408 when it did not come in time
+                     (frame_written takes &post=N too, waiting_at takes &gate=name instead of a number)
 
 Without a script it is a good upstream: bearer token checked (401), threads only those handed out (404), `good_run()` for
 each message, a look-up that tells the truth. A client that leaves does not stop a run: its frames play on unseen.
@@ -93,7 +94,7 @@ __all__ = [
 ]
 
 DEFAULT_TOKEN = "scripted-upstream-token"
-SIGNALS = ("received", "executed", "ended", "client_gone", "looked_up", "connected")
+SIGNALS = ("received", "executed", "ended", "client_gone", "looked_up", "connected", "frame_written", "waiting_at")
 # Long enough for a loaded machine; a signal that does not come is a bug, and its test says so after this.
 SIGNAL_SECONDS = 10.0
 
@@ -314,13 +315,13 @@ class ScriptedUpstream:
             return await self._control(connection, Request(method, target, headers, body, connection.number))
         endpoint = _endpoint(method, path)
         answer = self._take(endpoint) if endpoint in ("capabilities", "threads", "lookup") else None
-        if answer is not None and await _ended_early(connection, answer, "before_body"):
+        if answer is not None and _ended_early(connection, answer, "before_body"):
             return False
         # By text the answer to a POST can be known only after its body; by order it is known now.
         scripted = self._state.script.ag_ui if endpoint == "ag_ui" else ()
         if scripted and not self._state.script.ag_ui_by_text:
             answer = self._take("ag_ui")
-            if answer is not None and await _ended_early(connection, answer, "before_body"):
+            if answer is not None and _ended_early(connection, answer, "before_body"):
                 return False
         request = Request(method, target, headers, await read_body(connection, headers), connection.number)
         self._state.requests.append(request)
@@ -412,7 +413,10 @@ class ScriptedUpstream:
     ) -> bool:
         """Answer with one body; `good` is what a good upstream says (None: a new thread). False: close."""
         answer = answer or Answer()
-        if await _ended_early(connection, answer, "after_request") or not await self._waited(connection, answer):
+        # An answer found by its text comes too late for "before_body"; it closes now.
+        if _ended_early(connection, answer, "before_body") or _ended_early(connection, answer, "after_request"):
+            return False
+        if not await self._waited(connection, answer):
             return False
         if answer.needs_rights() and not self._authorised(request):
             return await send(connection, 401, {}, json_bytes(_detail(401)))
@@ -551,29 +555,31 @@ class ScriptedUpstream:
             case "GET /_posts":
                 return 200, [post.shown() for post in self.posts]
             case "GET /_wait":
-                seconds = float(query.get("timeout_seconds", [str(SIGNAL_SECONDS)])[0])
-                return await self._signalled(query["what"][0], int(query.get("number", ["1"])[0]), seconds)
+                return await self._signalled({name: values[0] for name, values in query.items()})
             case _:
                 return 404, _detail(404)
         return 200, {}
 
-    async def _signalled(self, what: str, number: int, timeout_seconds: float) -> tuple[int, object]:
-        waits: Mapping[str, Callable[..., Awaitable[object]]] = {
-            "received": self.received,
-            "executed": self.executed,
-            "ended": self.ended,
-            "client_gone": self.client_gone,
-            "looked_up": self.looked_up,
-            "connected": self.connected,
-        }
+    async def _signalled(self, query: Mapping[str, str]) -> tuple[int, object]:
+        what, number = query["what"], int(query.get("number", "1"))
+        seconds = float(query.get("timeout_seconds", str(SIGNAL_SECONDS)))
+        if what not in SIGNALS:
+            raise ValueError(f"there is no signal {what!r}; there are {', '.join(SIGNALS)}")
+        wait: Callable[..., Awaitable[object]] = getattr(self, what)
         try:
-            await waits[what](number, timeout_seconds=timeout_seconds)
+            match what:
+                case "frame_written":
+                    await wait(number, post=int(query.get("post", "1")), timeout_seconds=seconds)
+                case "waiting_at":
+                    await wait(query["gate"], timeout_seconds=seconds)
+                case _:
+                    await wait(number, timeout_seconds=seconds)
         except TimeoutError as error:
             return 408, {"detail": str(error)}
-        return 200, dataclasses.asdict(self._state.counts())
+        return 200, dataclasses.asdict(self.counts())
 
 
-async def _ended_early(connection: Connection, answer: Answer, moment: str) -> bool:
+def _ended_early(connection: Connection, answer: Answer, moment: str) -> bool:
     if answer.reset == moment:
         connection.reset()
     return moment in (answer.close, answer.reset)

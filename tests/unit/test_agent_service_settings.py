@@ -1,6 +1,8 @@
 """Settings, the command line's refusals, and what fits behind `--agent`."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -100,6 +102,14 @@ async def test_the_working_directory_is_importable(tmp_path: Path, monkeypatch: 
     assert await load_agent("graph_of_the_working_directory:graph", checkpointer=InMemorySaver(), directory=tmp_path)
     with pytest.raises(AgentDoesNotFitError):
         await load_agent("graph_of_another_directory:graph", checkpointer=InMemorySaver(), directory=tmp_path)
+
+
+def test_the_command_line_alone_imports_nothing_of_weight_and_nothing_of_the_gateway() -> None:
+    heavy = "[name for name in sys.modules if name.split('.')[0] in ('langchain', 'langgraph', 'langchain_core', 'starlette', 'gateway')]"
+    told = subprocess.run(
+        [sys.executable, "-c", f"import sys, agent_service.cli; print({heavy})"], cwd=ROOT, capture_output=True, check=True
+    )
+    assert told.stdout.strip() == b"[]"
 
 
 def test_an_unusable_database_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

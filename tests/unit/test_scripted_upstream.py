@@ -252,8 +252,12 @@ async def test_connections_that_close_or_reset_instead_of_answering(
     for _ in range(2):
         with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)):
             await client.post("/ag-ui", json=body("t"))
+    by_text = json.dumps({"any_thread": True, "ag_ui_by_text": {"hello": [{"close": moment}]}})
+    upstream.use(script_from_json(by_text if moment == "before_body" else plans))
+    with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)):
+        await client.post("/ag-ui", json=body("t"))
     counts = upstream.counts()
-    assert counts.ag_ui == (2 if moment == "after_request" else 0)
+    assert counts.ag_ui == (3 if moment == "after_request" else 1), "by text it is known only once it was read"
     assert counts.executions == (1 if moment == "after_request" else 0)
 
 
@@ -347,6 +351,9 @@ async def test_another_process_scripts_waits_and_releases() -> None:
                 sending = group.create_task(client.post("/ag-ui", json=body("t", text="from elsewhere")))
                 waited = await client.get("/_wait", params={"what": "executed", "number": 1})
                 assert waited.json()["executions"] == 1
+                for signalled in ("frame_written&number=2&post=1", "waiting_at&gate=go"):
+                    assert (await client.get(f"/_wait?what={signalled}")).status_code == 200
+                assert (await client.get("/_wait?what=nothing")).status_code == 422
                 late = await client.get("/_wait", params={"what": "ended", "timeout_seconds": 0.01})
                 assert late.status_code == 408
                 await client.post("/_release", json={"gate": "go"})
