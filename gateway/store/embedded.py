@@ -307,7 +307,7 @@ class EmbeddedPostgres:
                     f"The cluster in {self._home} was written by PostgreSQL {major}. {error.message}",
                     f"Choose another folder, install PostgreSQL {major}, or set DATABASE_URL to a running server.",
                 ) from None
-        if not user.switch or _can_run(found.folder / "postgres", user):
+        if not user.switch or _can_run(found, user):
             return found
         return _copied_binaries(found, self._home, user)
 
@@ -505,8 +505,8 @@ def _can_enter(folder: Path, user: _User) -> bool:
     return _as_user(["/bin/sh", "-c", 'cd -- "$1"', "sh", folder], user)
 
 
-def _can_run(program: Path, user: _User) -> bool:
-    return _as_user([program, "--version"], user)
+def _can_run(binaries: Binaries, user: _User) -> bool:
+    return all(_as_user([binaries.folder / program, "--version"], user) for program in ("initdb", "postgres"))
 
 
 def _give(folder: Path, user: _User) -> None:
@@ -516,10 +516,12 @@ def _give(folder: Path, user: _User) -> None:
 
 def _copied_binaries(found: Binaries, home: Path, user: _User) -> Binaries:
     """Root only: the binaries once beside the cluster, owned by root and readable by all, where the service user can reach them."""
+    installed = found.folder.parent
+    package = installed.parent
     target = home / f"binaries-{found.version}"
+    copy = Binaries(folder=target / package.name / installed.name / found.folder.name, version=found.version)
     if not target.exists():
-        source = found.folder.parent
-        if not (source / "share").is_dir():
+        if not (installed / "share").is_dir():
             raise EmbeddedPostgresError(
                 f"{user.name} cannot run the PostgreSQL binaries in {found.folder}, and they cannot be copied from there.",
                 "Install them where everybody may read, or set DATABASE_URL to a running server.",
@@ -527,14 +529,18 @@ def _copied_binaries(found: Binaries, home: Path, user: _User) -> Binaries:
         for old in home.glob("binaries-*"):
             shutil.rmtree(old)
         fresh = home / "binaries-new"
-        shutil.copytree(source, fresh, copy_function=shutil.copyfile, ignore=shutil.ignore_patterns("include", "*.a"))
+        ignored = shutil.ignore_patterns("include", "*.a")
+        shutil.copytree(installed, fresh / package.name / installed.name, copy_function=shutil.copyfile, ignore=ignored)
+        # A wheel's shared libraries lie beside its package and are found by a path relative to the program.
+        libraries = package.with_name(f"{package.name}.libs")
+        if libraries.is_dir():
+            shutil.copytree(libraries, fresh / libraries.name, copy_function=shutil.copyfile)
         for folder, _, names in os.walk(fresh):
             Path(folder).chmod(0o755)
             for name in names:
-                (Path(folder) / name).chmod(0o755 if Path(folder).name == "bin" else 0o644)
+                (Path(folder) / name).chmod(0o755 if Path(folder).name == found.folder.name else 0o644)
         fresh.rename(target)
-    copy = Binaries(folder=target / "bin", version=found.version)
-    if not _can_run(copy.folder / "postgres", user):
+    if not _can_run(copy, user):
         raise EmbeddedPostgresError(
             f"{user.name} cannot run the copied binaries in {copy.folder}.", "Set DATABASE_URL to a running server."
         )
