@@ -26,7 +26,6 @@ _MAX_HEADER_BYTES: Final = 8190
 _MAX_HEADERS: Final = 128
 _SENDABLE: Final = re.compile(r"[\x20-\x7e]*")
 _USER_AGENT: Final = "agent-governance-gateway"
-_READ_BYTES: Final = 64 * 1024
 
 
 class CallFault(StrEnum):
@@ -74,8 +73,10 @@ class HttpClient:
     """One pool of connections. Make it inside a running loop, close it with `aclose` or `async with`."""
 
     def __init__(self, *, connect_seconds: float, tls: ssl.SSLContext | None = None) -> None:
+        self.tls = tls or verified_tls()
+        """The TLS settings of this client, for the transport of the one POST too."""
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_SECONDS, ssl=tls or verified_tls()),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_SECONDS, ssl=self.tls),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, connect=connect_seconds),
             auto_decompress=False,

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from gateway.domain.ids import ApplicationId
 from gateway.domain.limits import MAX_REPLY_BODY_BYTES
 from gateway.domain.strict_json import Json
 from gateway.http_client import HttpClient
@@ -30,15 +31,12 @@ class Capabilities:
 
 
 class CapabilitiesKey(NamedTuple):
-    """What a remembered yes belongs to."""
+    """What a remembered yes belongs to. Token versions count per application, so the application is part of it."""
 
-    fingerprint: str
+    application_id: ApplicationId
+    fingerprint: bytes
+    """Of endpoint, assistant and profile."""
     token_version: int
-
-
-def capabilities_key(endpoint: Endpoint) -> CapabilitiesKey:
-    """The key of the configuration that `endpoint` is a read of."""
-    return CapabilitiesKey(endpoint.fingerprint, endpoint.token_version)
 
 
 async def fetch_capabilities(client: HttpClient, endpoint: Endpoint, *, deadline_seconds: float) -> Capabilities | UpstreamFailed:

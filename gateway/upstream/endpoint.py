@@ -73,7 +73,7 @@ class ServiceToken:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One usable endpoint; only `endpoint_of` makes it. `fingerprint` and `token_version` say which configuration this is a read of."""
+    """One usable endpoint; only `endpoint_of` makes it."""
 
     base_url: str
     """Without a trailing slash: real servers answer 307 to a doubled one."""
@@ -81,8 +81,6 @@ class Endpoint:
     token: ServiceToken
     origin: Origin
     base_path: str
-    fingerprint: str
-    token_version: int
 
     @property
     def authorization(self) -> str:
@@ -94,7 +92,7 @@ class Endpoint:
         return self.base_url + path
 
 
-def endpoint_of(*, base_url: str, assistant_id: str, token: str, fingerprint: str, token_version: int) -> Endpoint | EndpointFault:
+def endpoint_of(*, base_url: str, assistant_id: str, token: str) -> Endpoint | EndpointFault:
     """The endpoint of one read of the configuration, or the first fault in it. Never raises, never quotes what it was given."""
     located = _located(base_url)
     if located is None:
@@ -111,8 +109,6 @@ def endpoint_of(*, base_url: str, assistant_id: str, token: str, fingerprint: st
         token=ServiceToken(token),
         origin=origin,
         base_path=base_path,
-        fingerprint=fingerprint,
-        token_version=token_version,
     )
 
 

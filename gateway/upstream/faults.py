@@ -2,9 +2,13 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from gateway.domain.strict_json import Json, NotStrictJson, loads
 from gateway.http_client import CallFault, Reply
+
+CALL_SECONDS: Final = 10.0
+"""One small call as a whole, connecting included. They touch no model; services that answer at all answer in milliseconds."""
 
 
 class UpstreamFault(StrEnum):

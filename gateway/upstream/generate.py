@@ -6,14 +6,13 @@ Only `runs.execute` and the supervisor may import this module; import contracts 
 import asyncio
 import ssl
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
+from typing import assert_never
 
 from gateway.domain.evidence import BadResponse, NotSent, NotSentProof, PostFact, ResponseFault
 from gateway.upstream.endpoint import Endpoint
-from gateway.upstream.one_post import ResponseStream, send_one_post
+from gateway.upstream.one_post import send_one_post
+from gateway.upstream.open_stream import OpenStream
 from gateway.upstream.response_class import BUSY_BODY_BYTES, event_stream_fault, refusal_fact
-from gateway.upstream.response_decoder import BodyEnd
 from gateway.upstream.run_input import GenerationRequest, UnsendableRunInput
 from gateway.upstream.send_gate import SendGate
 
@@ -27,29 +26,6 @@ class PostDeadlines:
     refusal_seconds: float = 5.0
 
 
-class OpenStream:
-    """A 200 with an event stream whose body is open. Read pieces until b"" (or iterate), then ask `end`; close it always."""
-
-    def __init__(self, response: ResponseStream) -> None:
-        self._response = response
-        self.read = response.read
-        self.aclose = response.aclose
-
-    @property
-    def end(self) -> BodyEnd | None:
-        """How the body ended, once every piece was read: for the evidence, the verdict is the parser's."""
-        return self._response.end
-
-    def __aiter__(self) -> ResponseStream:
-        return self._response
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await self._response.aclose()
-
-
 async def open_generation(
     endpoint: Endpoint, request: GenerationRequest, *, gate: SendGate, tls: ssl.SSLContext, deadlines: PostDeadlines
 ) -> OpenStream | PostFact:
@@ -60,7 +36,9 @@ async def open_generation(
     try:
         body = request.body()
     except UnsendableRunInput:
-        return _without_stream(gate, ResponseFault.NO_RESPONSE)
+        # Admission refuses such a text; no connection was tried, and sealing makes that last.
+        proof = gate.seal()
+        return BadResponse(ResponseFault.NO_RESPONSE) if proof is None else NotSent(proof)
     response = await send_one_post(
         endpoint.origin,
         endpoint.base_path + "/ag-ui",
@@ -82,20 +60,17 @@ async def open_generation(
             return NotSent(response)
         case ResponseFault():
             return BadResponse(response)
-        case ResponseStream():
+        case OpenStream():
             return await _classified(response, deadlines.refusal_seconds)
+        case _:
+            assert_never(response)
 
 
-def _without_stream(gate: SendGate, fault: ResponseFault) -> PostFact:
-    proof = gate.seal()
-    return BadResponse(fault) if proof is None else NotSent(proof)
-
-
-async def _classified(response: ResponseStream, refusal_seconds: float) -> OpenStream | PostFact:
+async def _classified(response: OpenStream, refusal_seconds: float) -> OpenStream | PostFact:
     head = response.head
     fault = event_stream_fault(head) if head.status == 200 else None
     if head.status == 200 and fault is None:
-        return OpenStream(response)
+        return response
     async with response:
         if fault is not None:
             return BadResponse(fault, head.status)
@@ -103,7 +78,7 @@ async def _classified(response: ResponseStream, refusal_seconds: float) -> OpenS
         return refusal_fact(head, body)
 
 
-async def _refusal_body(response: ResponseStream, refusal_seconds: float) -> bytes:
+async def _refusal_body(response: OpenStream, refusal_seconds: float) -> bytes:
     """What can be read of a refusal within its bounds; a slow, cut or endless one is judged by what came."""
     body = bytearray()
     try:

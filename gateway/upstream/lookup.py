@@ -11,9 +11,8 @@ from gateway.domain.evidence import LookedUp, LookupStatus
 from gateway.domain.ids import NativeRunId, ThreadId
 from gateway.domain.limits import MAX_REPLY_BODY_BYTES
 from gateway.http_client import HttpClient
-from gateway.upstream.capabilities import CapabilitiesCache, capabilities_key
 from gateway.upstream.endpoint import Endpoint, path_segment
-from gateway.upstream.faults import UpstreamFailed, json_object_of
+from gateway.upstream.faults import CALL_SECONDS, UpstreamFailed, json_object_of
 
 _MEANS: Final[Mapping[str, LookupStatus]] = {
     "success": LookupStatus.SUCCESS,
@@ -27,11 +26,10 @@ _MEANS: Final[Mapping[str, LookupStatus]] = {
 
 
 class BridgeLookup:
-    """The RunLookup of the bridge profile. `cache`: forgets what it knew of an upstream that answers 4xx or 5xx."""
+    """The RunLookup of the bridge profile."""
 
-    def __init__(self, *, client: HttpClient, cache: CapabilitiesCache, deadline_seconds: float) -> None:
+    def __init__(self, client: HttpClient, *, deadline_seconds: float = CALL_SECONDS) -> None:
         self._client = client
-        self._cache = cache
         self._deadline_seconds = deadline_seconds
 
     async def look_up(self, endpoint: Endpoint, thread_id: ThreadId, native_run_id: NativeRunId) -> LookedUp:
@@ -46,11 +44,7 @@ class BridgeLookup:
             max_bytes=MAX_REPLY_BODY_BYTES,
         )
         told = json_object_of(reply, expected=frozenset({200}))
-        if isinstance(told, UpstreamFailed):
-            if told.status is not None and told.status >= 400:
-                self._cache.drop(capabilities_key(endpoint))
-            return LookedUp(LookupStatus.UNCLEAR)
-        if told.get("thread_id") != thread_id or told.get("run_id") != native_run_id:
+        if isinstance(told, UpstreamFailed) or told.get("thread_id") != thread_id or told.get("run_id") != native_run_id:
             return LookedUp(LookupStatus.UNCLEAR)
         status = told.get("status")
         return LookedUp(_MEANS.get(status, LookupStatus.UNCLEAR) if isinstance(status, str) else LookupStatus.UNCLEAR)

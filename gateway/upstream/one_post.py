@@ -9,8 +9,7 @@ It knows HTTP/1.1 and TLS; what a response means for a run is `generate`'s.
 import asyncio
 import socket
 import ssl
-from types import TracebackType
-from typing import Final, Self, cast
+from typing import Final, cast
 
 import aiohappyeyeballs
 import h11
@@ -18,6 +17,7 @@ import h11
 from gateway.domain.evidence import NotSentProof, ResponseFault
 from gateway.domain.in_transaction import forbid_inside_transaction
 from gateway.upstream.endpoint import Origin
+from gateway.upstream.open_stream import OpenStream
 from gateway.upstream.response_decoder import MAX_HEAD_BYTES, BodyEnd, ResponseDecoder, ResponseHead
 from gateway.upstream.send_gate import SendGate
 
@@ -25,46 +25,6 @@ _PAUSE_AT_BYTES: Final = 256 * 1024
 """Payload held for a slow reader before the socket is read no further; one read of a socket is at most as much."""
 _HAPPY_EYEBALLS_SECONDS: Final = 0.25
 """RFC 8305: the head start of an address family, so that a dead IPv6 route does not use up the time to connect."""
-
-
-class ResponseStream:
-    """An open response: its head, and its body piece by piece. One piece is what arrived since the last read, whatever the chunks were.
-
-    Close it always (`aclose` or `async with`). Deadlines are the caller's: `read` may be cancelled at any time and loses nothing.
-    """
-
-    def __init__(self, head: ResponseHead, exchange: "_Exchange") -> None:
-        self.head = head
-        self._exchange = exchange
-
-    @property
-    def end(self) -> BodyEnd | None:
-        """How the body ended; None while it has not, or while payload is still to be read."""
-        decoder = self._exchange.decoder
-        return None if decoder.payload_bytes else decoder.end
-
-    async def read(self) -> bytes:
-        """The next piece; b"" at the end, however it came (see `end`). What arrived before a cut is handed on first."""
-        return await self._exchange.read()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> bytes:
-        piece = await self._exchange.read()
-        if not piece:
-            raise StopAsyncIteration
-        return piece
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """Close the connection now. On an upstream that watches its client this may stop the run: read to the end first."""
-        await self._exchange.aclose()
 
 
 async def send_one_post(
@@ -77,7 +37,7 @@ async def send_one_post(
     tls: ssl.SSLContext,
     connect_seconds: float,
     response_seconds: float,
-) -> ResponseStream | NotSentProof | ResponseFault:
+) -> OpenStream | NotSentProof | ResponseFault:
     """Send the one POST: the response's head and open body, or the proof that nothing was sent, or what went wrong after it may have been.
 
     `connect_seconds` bounds name, connection and TLS together, `response_seconds` the wait for the head from then on. A cancelled task
@@ -107,7 +67,7 @@ async def send_one_post(
     except BaseException:
         exchange.abort()
         raise
-    return ResponseStream(head, exchange)
+    return OpenStream(head, read=exchange.read, end=exchange.end, close=exchange.aclose)
 
 
 def _request_bytes(connection: h11.Connection, origin: Origin, path: str, headers: list[tuple[bytes, bytes]], body: bytes) -> bytes:
@@ -209,6 +169,10 @@ class _Exchange(asyncio.Protocol):
             self._reading_paused = False
             self._transport.resume_reading()
         return piece
+
+    def end(self) -> BodyEnd | None:
+        """How the body ended; None while it has not, or while payload is still to be read."""
+        return None if self.decoder.payload_bytes else self.decoder.end
 
     async def aclose(self) -> None:
         self.abort()

@@ -1,45 +1,40 @@
 """What the rest of the gateway sees of an upstream: two Protocols, because two profiles answer to them (bridge, later native).
 
-`RunLookup` is all that a reconciler gets; it cannot send a POST. Implementations: `bridge`, `lookup`.
+`RunLookup` is all that a reconciler gets; it cannot send a POST. Implementations: `bridge.Bridge`, `lookup.BridgeLookup`.
 """
 
-from collections.abc import AsyncIterator
 from typing import Protocol
 
 from gateway.domain.evidence import LookedUp, PostFact
 from gateway.domain.ids import NativeRunId, ThreadId
-from gateway.upstream.capabilities import Capabilities
+from gateway.upstream.capabilities import Capabilities, CapabilitiesKey
 from gateway.upstream.endpoint import Endpoint
-from gateway.upstream.faults import UpstreamFailed
-from gateway.upstream.response_decoder import BodyEnd
+from gateway.upstream.open_stream import OpenStream
 from gateway.upstream.run_input import GenerationRequest
 from gateway.upstream.send_gate import SendGate
 
-
-class EventStream(Protocol):
-    """The open body of a 200: pieces as they arrive, b"" at the end, then `end` says how it ended. Close it always."""
-
-    @property
-    def end(self) -> BodyEnd | None: ...
-
-    async def read(self) -> bytes: ...
-
-    def __aiter__(self) -> AsyncIterator[bytes]: ...
-
-    async def aclose(self) -> None: ...
+__all__ = ["Capabilities", "CapabilitiesKey", "Endpoint", "GenerationRequest", "OpenStream", "RunLookup", "SendGate", "Upstream"]
 
 
 class Upstream(Protocol):
-    """One profile of the upstream contract, as a run uses it, in this order."""
+    """One profile of the upstream contract, as a run uses it, in this order. `key` names the configuration and token behind `endpoint`."""
 
-    async def check(self, endpoint: Endpoint) -> Capabilities | UpstreamFailed: ...
+    async def check_capabilities(self, endpoint: Endpoint, key: CapabilitiesKey) -> Capabilities | None:
+        """What the configured assistant can do; None, and the fault in the log, when that was not confirmed (contract B2)."""
+        ...
 
-    async def open_thread(self, endpoint: Endpoint) -> ThreadId | UpstreamFailed: ...
+    async def create_thread(self, endpoint: Endpoint, key: CapabilitiesKey) -> ThreadId | None:
+        """A fresh thread; None, and the fault in the log, when there is none (contract B3)."""
+        ...
 
-    async def open_generation(self, endpoint: Endpoint, request: GenerationRequest, *, gate: SendGate) -> EventStream | PostFact: ...
+    async def generate(self, endpoint: Endpoint, key: CapabilitiesKey, request: GenerationRequest, gate: SendGate) -> OpenStream | PostFact:
+        """The one POST: an open event stream, or the fact that moves the run. A cancelled caller asks `gate.seal()`."""
+        ...
 
 
 class RunLookup(Protocol):
     """Asks upstream about a run, and can do nothing else."""
 
-    async def look_up(self, endpoint: Endpoint, thread_id: ThreadId, native_run_id: NativeRunId) -> LookedUp: ...
+    async def look_up(self, endpoint: Endpoint, thread_id: ThreadId, native_run_id: NativeRunId) -> LookedUp:
+        """What upstream says; everything that proves nothing is UNCLEAR."""
+        ...

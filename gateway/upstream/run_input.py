@@ -25,7 +25,7 @@ class GenerationRequest:
 
     thread_id: ThreadId
     correlation_id: CorrelationId
-    message_id: UUID
+    message_id: str
     text: str
 
     def body(self) -> bytes:
@@ -33,7 +33,7 @@ class GenerationRequest:
         run_input = {
             "threadId": self.thread_id,
             "runId": str(self.correlation_id),
-            "messages": [{"id": str(self.message_id), "role": "user", "content": self.text}],
+            "messages": [{"id": self.message_id, "role": "user", "content": self.text}],
             "state": {},
             "tools": [],
             "context": [],
@@ -52,7 +52,7 @@ def text_fits_upstream(text: str) -> bool:
     """True when a run input with `text` can be sent on whatever thread upstream hands out."""
     nil = UUID(int=0)
     try:
-        GenerationRequest(_LONGEST_THREAD_ID, CorrelationId(nil), nil, text).body()
+        GenerationRequest(_LONGEST_THREAD_ID, CorrelationId(nil), str(nil), text).body()
     except UnsendableRunInput:
         return False
     return True

@@ -11,7 +11,7 @@ from gateway.upstream.faults import UpstreamFailed, UpstreamFault, json_object_o
 _CREATED: Final = frozenset({200, 201})
 
 
-async def open_thread(client: HttpClient, endpoint: Endpoint, *, deadline_seconds: float) -> ThreadId | UpstreamFailed:
+async def create_thread(client: HttpClient, endpoint: Endpoint, *, deadline_seconds: float) -> ThreadId | UpstreamFailed:
     """Ask for one thread, once. A failure is before dispatch; at worst upstream keeps an empty thread that nobody uses."""
     reply = await client.post_json(
         endpoint.url("/threads"),
