@@ -29,6 +29,7 @@ from gateway.domain.evidence import (
 )
 from gateway.domain.ids import ThreadId
 from gateway.domain.limits import StreamBounds
+from gateway.domain.raised_at import raised_at
 from gateway.domain.reasons import Reason
 from gateway.domain.snapshot import Snapshot
 from gateway.domain.states import Attention, Execution, Persistence
@@ -42,8 +43,7 @@ from gateway.store import runs as store
 from gateway.store.database import Database
 from gateway.store.errors import DatabaseTrouble, DeadlockOrSerialization
 from gateway.store.runs import FenceVerdict, Settlement
-from gateway.upstream.endpoint import EndpointFault, endpoint_of
-from gateway.upstream.protocol import CapabilitiesKey, Endpoint, GenerationRequest, OpenStream, SendGate, Upstream
+from gateway.upstream.protocol import GenerationRequest, OpenStream, SendGate, Upstream
 
 HOLD_SECONDS: Final = 0.25
 """How long visible text waits for the commit of the native run id (design.md "From request to POST" 7)."""
@@ -89,8 +89,6 @@ class _Prepared:
     """All from one frozen read of configuration and token. `thread_bound`: the conversation used this thread before."""
 
     application: UsableApplication
-    endpoint: Endpoint
-    key: CapabilitiesKey
     thread_id: ThreadId
     thread_bound: bool
 
@@ -120,7 +118,7 @@ class _Execution:
         except asyncio.CancelledError:
             fact = self._broken_off(Reason.DRAINED)
         except Exception as error:  # noqa: BLE001 - whatever it was, the run must end in a state, not in a lost task
-            _log.error("run_broken", run_id=str(self._run_id), error=type(error).__name__)
+            _log.error("run_broken", run_id=str(self._run_id), error=type(error).__name__, raised_at=raised_at(error))
             fact = self._broken_off(Reason.STREAM_ENDED)
         # A task of its own: a cancellation that comes now must not cut a commit short.
         await asyncio.shield(self._deps.own(self._end(fact), "settle"))
@@ -156,19 +154,17 @@ class _Execution:
             return _before_fence(Reason.APP_DISABLED)
         if (application.config_version, application.token_version) != (admitted.config_version, admitted.token_version):
             return _before_fence(Reason.CONFIGURATION_CHANGED)
-        endpoint = endpoint_of(base_url=application.base_url, assistant_id=application.assistant_id, token=application.token)
-        if isinstance(endpoint, EndpointFault):
-            _log.error("endpoint_unusable", application_id=str(admitted.application_id), fault=endpoint.value)
-            return _before_fence(Reason.CAPABILITIES_FAILED)
-        key = CapabilitiesKey(admitted.application_id, application.fingerprint, application.token_version)
-        if await self._deps.upstream.check_capabilities(endpoint, key) is None:
+        if not application.binding_valid:
+            return _before_fence(Reason.BINDING_INVALIDATED)
+        upstream, endpoint, key = self._deps.upstream, application.endpoint, application.capabilities_key
+        if await upstream.check_capabilities(endpoint, key) is None:
             return _before_fence(Reason.CAPABILITIES_FAILED)
         if application.thread_id is not None:
-            return _Prepared(application, endpoint, key, application.thread_id, thread_bound=True)
-        thread_id = await self._deps.upstream.create_thread(endpoint, key)
+            return _Prepared(application, application.thread_id, thread_bound=True)
+        thread_id = await upstream.create_thread(endpoint, key)
         if thread_id is None:
             return _before_fence(Reason.THREAD_FAILED)
-        return _Prepared(application, endpoint, key, thread_id, thread_bound=False)
+        return _Prepared(application, thread_id, thread_bound=False)
 
     # --- the fence --------------------------------------------------------------------------------------------------------------------
 
@@ -232,7 +228,8 @@ class _Execution:
         try:
             async with asyncio.timeout(None) as scope:
                 clock = StreamClock(self._deps.bounds, scope)
-                opened = await self._deps.upstream.generate(prepared.endpoint, prepared.key, request, self._gate)
+                application = prepared.application
+                opened = await self._deps.upstream.generate(application.endpoint, application.capabilities_key, request, self._gate)
                 if isinstance(opened, NotSent | Rejected | BadResponse):
                     return opened
                 self._response = opened

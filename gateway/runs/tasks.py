@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from gateway.domain.problems import Refused
+from gateway.domain.raised_at import raised_at
 
 _Result = TypeVar("_Result")
 _log: Final[structlog.stdlib.BoundLogger] = structlog.get_logger("gateway.runs.tasks")
@@ -47,4 +48,4 @@ class Tasks:
             return
         error = task.exception()
         if error is not None and not isinstance(error, Refused):
-            _log.error("task_failed", task=task.get_name(), error=type(error).__name__)
+            _log.error("task_failed", task=task.get_name(), error=type(error).__name__, raised_at=raised_at(error))
