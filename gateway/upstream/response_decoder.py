@@ -13,7 +13,7 @@ from typing import Final, assert_never
 import h11
 
 MAX_HEAD_BYTES: Final = 32 * 1024
-"""Status line and headers. Common servers stop at 8 to 16 KiB."""
+"""Status line and headers, 1xx responses before them included. Common servers stop at 8 to 16 KiB."""
 MAX_INFORMATIONAL: Final = 16
 """1xx responses before the final one; real servers send none or one."""
 MAX_CHUNK_LINE_BYTES: Final = 256
@@ -72,6 +72,7 @@ class ResponseDecoder:
     def __init__(self, connection: h11.Connection) -> None:
         self._connection = connection
         self._informational = 0
+        self._head_bytes = 0
         self._framing = _Framing.UNTIL_CLOSE
         self._expect = _Expect.SIZE
         self._left = 0
@@ -110,11 +111,14 @@ class ResponseDecoder:
             self.end = BodyEnd.CUT
 
     def _feed_head(self, received: bytes) -> None:
+        # h11 bounds what is incomplete; a head that came whole in one large read is bounded here.
+        room = MAX_HEAD_BYTES - self._head_bytes
+        self._head_bytes += len(received)
         try:
-            self._connection.receive_data(received)
+            self._connection.receive_data(received[:room])
             while (event := self._connection.next_event()) is not h11.NEED_DATA:
                 if isinstance(event, h11.Response):
-                    self._begin_body(event)
+                    self._begin_body(event, received[room:])
                     return
                 self._informational += 1
                 if not isinstance(event, h11.InformationalResponse) or self._informational > MAX_INFORMATIONAL:
@@ -122,8 +126,10 @@ class ResponseDecoder:
                     return
         except h11.RemoteProtocolError:
             self.end = BodyEnd.MALFORMED
+        if len(received) >= room:
+            self.end = BodyEnd.MALFORMED
 
-    def _begin_body(self, response: h11.Response) -> None:
+    def _begin_body(self, response: h11.Response, beyond: bytes) -> None:
         # Latin-1 cannot fail and h11 has already refused control characters.
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers)
         self.head = head = ResponseHead(response.status_code, headers)
@@ -136,7 +142,7 @@ class ResponseDecoder:
         elif lengths:
             self._framing = _Framing.LENGTH
             self._left = int(lengths[0])
-        rest, _ = self._connection.trailing_data
+        rest = self._connection.trailing_data[0] + beyond
         if self._framing is _Framing.LENGTH and self._left == 0:
             self.end = BodyEnd.COMPLETE
         elif rest:
