@@ -11,7 +11,6 @@ from gateway.identity.accounts import Access
 from gateway.identity.tokens import Claims
 from gateway.runs.read import run_json
 from gateway.runs.streams import Stream
-from gateway.runs.streams import Stream
 from gateway.web.call import Call, json_response
 from gateway.web.negotiation import Answer
 from gateway.web.stream import EventStream

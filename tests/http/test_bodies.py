@@ -30,7 +30,9 @@ JSON = {"Content-Type": "application/json"}
 )
 async def test_another_media_type_is_415(world: World, content_type: str | None) -> None:
     headers = world.bearer("ada") | ({"Content-Type": content_type} if content_type else {})
-    answer = await world.client.post(f"{world.agent(world.application())}/runs", headers=headers, content=b'{"submission_id":"s","text":"t"}')
+    answer = await world.client.post(
+        f"{world.agent(world.application())}/runs", headers=headers, content=b'{"submission_id":"s","text":"t"}'
+    )
     assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_media_type")
 
 

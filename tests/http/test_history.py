@@ -1,4 +1,4 @@
-"""Conversations and items over HTTP: order, pages, what is shown of unsaved answers, rename, delete (field cases O-03, O-42; contract D10)."""
+"""Conversations and items over HTTP: order, pages, unsaved answers, rename, delete (field cases O-03, O-42; contract D10)."""
 
 import base64
 import json
@@ -170,8 +170,7 @@ async def test_items_as_documented(writer: Writer) -> None:
         common
         | {"type": "message", "item_id": ids[0], "role": "user", "text": "question", "complete": True, "state": "accepted", "position": 0},
         common | {"type": "message", "item_id": ids[1], "role": "assistant", "text": "m1", "complete": True, "position": 1},
-        common
-        | {"type": "tool", "item_id": ids[2], "name": "search", "status": "returned", "parent_item_id": ids[1], "position": 2},
+        common | {"type": "tool", "item_id": ids[2], "name": "search", "status": "returned", "parent_item_id": ids[1], "position": 2},
         common | {"type": "tool", "item_id": ids[3], "name": "sum", "status": "called", "parent_item_id": None, "position": 3},
         common
         | {"type": "message", "item_id": ids[4], "role": "assistant", "text": "m2 \u2028 \U0001f600", "complete": True, "position": 4},
@@ -297,7 +296,11 @@ async def test_limits_and_cursors_are_checked(writer: Writer) -> None:
     headers = writer.world.bearer(writer.subject)
     addresses = [f"{base}/{first}/items?{query}" for query in queries] + [f"{base}?{query}" for query in queries]
     # A cursor belongs to its list.
-    addresses += [f"{base}/{second}/items?cursor={of_items}", f"{base}?cursor={of_items}", f"{base}/{first}/items?cursor={of_conversations}"]
+    addresses += [
+        f"{base}/{second}/items?cursor={of_items}",
+        f"{base}?cursor={of_items}",
+        f"{base}/{first}/items?cursor={of_conversations}",
+    ]
     for address in addresses:
         answer = await writer.world.client.get(address, headers=headers)
         assert (answer.status_code, answer.json()["code"]) == (400, "malformed_request"), address

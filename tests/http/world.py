@@ -52,7 +52,8 @@ class _Server(uvicorn.Server):
 @asynccontextmanager
 async def serving(app: ASGIApp) -> AsyncIterator[str]:
     """Serve `app` on a free loopback port; gives the base URL."""
-    listener = socket.socket()
+    # With the protocol named, else asyncio leaves Nagle's algorithm on and each answer waits 40 ms for a delayed ACK.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     server = _Server(app)
     task = asyncio.create_task(server.serve([listener]))
