@@ -12,6 +12,9 @@ import gateway
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
+_NAME_HELP: Final = "its name"
+_SUBJECT_HELP: Final = "the person's name in tokens (their subject)"
+_URL_HELP: Final = "https://…; plain HTTP and private addresses only for GATEWAY_TRUSTED_UPSTREAM_HOSTS"
 _TOKEN_FILE_HELP: Final = "file with the service token, or - for standard input; a token is never an argument"
 
 
@@ -64,7 +67,7 @@ def _demo(commands: "Commands", *, demo: bool) -> None:
 
 def _token(commands: "Commands") -> None:
     leaf = _leaf(commands, "token", "token:token", "print a bearer token signed with the local key")
-    leaf.add_argument("subject", metavar="SUBJECT")
+    leaf.add_argument("subject", metavar="SUBJECT", help=_SUBJECT_HELP)
     leaf.add_argument("--role", action="append", default=[], choices=["operator"], help="a role; may be repeated")
     leaf.add_argument("--group", action="append", default=[], metavar="G", help="a group; may be repeated")
     leaf.add_argument("--lifetime-seconds", type=float, default=12 * 3600.0, metavar="N", help="how long it is valid (43200)")
@@ -72,24 +75,24 @@ def _token(commands: "Commands") -> None:
 
 def _providers(commands: "Commands") -> None:
     create = _leaf(commands, "create", "providers:create", "make a provider; prints its id")
-    create.add_argument("name", metavar="NAME")
-    create.add_argument("--base-url", required=True, metavar="URL", help="https://…; plain HTTP only for trusted hosts")
+    create.add_argument("name", metavar="NAME", help=_NAME_HELP)
+    create.add_argument("--base-url", required=True, metavar="URL", help=_URL_HELP)
     _leaf(commands, "list", "providers:list_all", "list all providers")
     for name, help_text in (
         ("show", "show a provider"),
         ("disable", "stop new use of all its applications at once"),
         ("enable", "allow use again"),
     ):
-        _leaf(commands, name, f"providers:{name}", help_text).add_argument("name", metavar="NAME")
+        _leaf(commands, name, f"providers:{name}", help_text).add_argument("name", metavar="NAME", help=_NAME_HELP)
     change = _leaf(commands, "set", "providers:change", "move a provider; ends the bindings of all its applications for good")
-    change.add_argument("name", metavar="NAME")
-    change.add_argument("--base-url", required=True, metavar="URL")
+    change.add_argument("name", metavar="NAME", help=_NAME_HELP)
+    change.add_argument("--base-url", required=True, metavar="URL", help=_URL_HELP)
 
 
 def _apps(commands: "Commands") -> None:
     create = _leaf(commands, "create", "apps:create", "make an application; prints its id")
-    create.add_argument("name", metavar="NAME")
-    create.add_argument("--provider", required=True, metavar="NAME")
+    create.add_argument("name", metavar="NAME", help=_NAME_HELP)
+    create.add_argument("--provider", required=True, metavar="NAME", help="the provider that hosts it")
     backend = create.add_mutually_exclusive_group(required=True)
     backend.add_argument("--assistant", metavar="ID", help="the assistant of a langchain application")
     backend.add_argument("--config", metavar="FILE.json", help="the whole configuration, or - for standard input")
@@ -97,26 +100,26 @@ def _apps(commands: "Commands") -> None:
     create.add_argument("--token-file", metavar="FILE|-", help=_TOKEN_FILE_HELP)
     _audience(create)
     _leaf(commands, "list", "apps:list_all", "list all applications")
-    _leaf(commands, "show", "apps:show", "show an application").add_argument("name", metavar="NAME")
+    _leaf(commands, "show", "apps:show", "show an application").add_argument("name", metavar="NAME", help=_NAME_HELP)
     change = _leaf(commands, "set", "apps:change", "change an application; another endpoint or assistant ends its bindings for good")
-    change.add_argument("name", metavar="NAME")
-    change.add_argument("--provider", metavar="NAME")
+    change.add_argument("name", metavar="NAME", help=_NAME_HELP)
+    change.add_argument("--provider", metavar="NAME", help="another provider hosts it")
     wanted = change.add_mutually_exclusive_group()
-    wanted.add_argument("--assistant", metavar="ID")
+    wanted.add_argument("--assistant", metavar="ID", help="another assistant of the service")
     wanted.add_argument("--config", metavar="FILE.json", help="the whole configuration, or - for standard input")
     _audience(change)
     disable = _leaf(commands, "disable", "apps:disable", "stop new use at once; what runs goes on")
-    disable.add_argument("name", metavar="NAME")
+    disable.add_argument("name", metavar="NAME", help=_NAME_HELP)
     disable.add_argument("--wait", action="store_true", help="return when no run is active or unsaved any more")
-    _leaf(commands, "enable", "apps:enable", "allow use again").add_argument("name", metavar="NAME")
+    _leaf(commands, "enable", "apps:enable", "allow use again").add_argument("name", metavar="NAME", help=_NAME_HELP)
     set_token = _leaf(commands, "set-token", "apps:set_token", "replace the service token once the service takes the new one")
-    set_token.add_argument("name", metavar="NAME")
+    set_token.add_argument("name", metavar="NAME", help=_NAME_HELP)
     set_token.add_argument("--token-file", required=True, metavar="FILE|-", help=_TOKEN_FILE_HELP)
 
 
 def _audience(leaf: argparse.ArgumentParser) -> None:
-    leaf.add_argument("--description", metavar="TEXT")
-    leaf.add_argument("--visibility", choices=["public", "group", "private"])
+    leaf.add_argument("--description", metavar="TEXT", help="what users read about it")
+    leaf.add_argument("--visibility", choices=["public", "group", "private"], help="who sees it (public)")
     leaf.add_argument("--group", action="append", metavar="G", help="who sees it with --visibility group; may be repeated")
     leaf.add_argument("--owner", metavar="SUBJECT", help="who sees it with --visibility private")
     leaf.add_argument("--user", action="append", metavar="SUBJECT", help="who else sees it with --visibility private; may be repeated")
@@ -126,14 +129,14 @@ def _accounts(commands: "Commands") -> None:
     create = _leaf(commands, "create", "accounts:create", "make an active account")
     change = _leaf(commands, "set", "accounts:change", "replace an account's own groups or roles")
     for leaf in (create, change):
-        leaf.add_argument("subject", metavar="SUBJECT")
+        leaf.add_argument("subject", metavar="SUBJECT", help=_SUBJECT_HELP)
         leaf.add_argument("--group", action="append", metavar="G", help="a group; may be repeated")
         leaf.add_argument("--role", action="append", choices=["operator"], help="a role; may be repeated")
     change.add_argument("--no-groups", action="store_true", help="take all groups away")
     change.add_argument("--no-roles", action="store_true", help="take all roles away")
     _leaf(commands, "list", "accounts:list_all", "list all accounts")
     for name, help_text in (("suspend", "refuse the account from its next request on"), ("activate", "end a suspension")):
-        _leaf(commands, name, f"accounts:{name}", help_text).add_argument("subject", metavar="SUBJECT")
+        _leaf(commands, name, f"accounts:{name}", help_text).add_argument("subject", metavar="SUBJECT", help=_SUBJECT_HELP)
 
 
 def _quotas(commands: "Commands") -> None:

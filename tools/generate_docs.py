@@ -1,0 +1,239 @@
+"""Writes the pages under docs/ that are made from code; with --check it writes nothing and fails when one is not as it would be written.
+
+Pages: settings, problems, reasons, states, cli. Their words come from the code, but for the notes to operators on reasons, which are here.
+"""
+
+import argparse
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from gateway.cli.parser import build_parser  # noqa: E402 - the checkout's own, whatever is installed
+from gateway.domain.problems import PROBLEMS  # noqa: E402
+from gateway.domain.reasons import REASON_MESSAGES, Reason  # noqa: E402
+from gateway.domain.states import (  # noqa: E402
+    ALLOWED,
+    ALLOWED_PERSISTENCE,
+    EXECUTION_DOCS,
+    OVER,
+    PERSISTENCE_DOCS,
+    SLOT_HOLDING,
+    Execution,
+    Persistence,
+)
+from gateway.settings import CLIENT_NAMES, SECRETS_DIR, Group, setting_docs  # noqa: E402
+
+_State = TypeVar("_State", Execution, Persistence)
+
+NOTICE: Final = "<!-- Made by tools/generate_docs.py from the code; `make docs` writes it anew. -->"
+
+OPERATOR_NOTES: Final[Mapping[Reason, str]] = {
+    Reason.THREAD_GONE: "Upstream answered 404 for a thread that it had given us. The conversation is blocked for good.",
+    Reason.THREAD_BUSY: "Upstream says that the thread is at work: another copy of our POST may be what runs. Slots stay held.",
+    Reason.THREAD_NOT_FRESH: "POST /threads gave a thread that another conversation has. Report it to whoever runs the service.",
+    Reason.INTERRUPT_UNSUPPORTED: "The agent interrupted itself, without human_input. The conversation is blocked for good.",
+    Reason.CANCELLED_UPSTREAM: "Somebody or something at the service cancelled the run.",
+    Reason.DECISION_NOT_APPLIED: "The thread's state does not show the decision. Look at the thread at the service, then resolve the run.",
+    Reason.UPSTREAM_REJECTED: "A documented 3xx or 4xx before any stream byte; the status is in the evidence. The charge is kept.",
+    Reason.UPSTREAM_ERROR: "RUN_ERROR, or a look-up that said error or timeout. Its message is not kept; see the service's own log.",
+    Reason.CAPABILITIES_FAILED: "GET /capabilities failed or names another assistant: `gateway check`. The charge came back.",
+    Reason.THREAD_FAILED: "POST /threads failed. The charge came back.",
+    Reason.NOT_SENT: "Proven not sent: no connection, or the send window passed. The charge came back.",
+    Reason.LEASE_LOST: "The replica that ran it died or could not reach the database for a whole lease.",
+    Reason.STREAM_ENDED: "The stream ended without RUN_FINISHED or RUN_ERROR.",
+    Reason.IDLE_TIMEOUT: "No event for GATEWAY_STREAM_IDLE_SECONDS.",
+    Reason.TOTAL_TIMEOUT: "The stream took GATEWAY_STREAM_TOTAL_SECONDS.",
+    Reason.BOUND_EXCEEDED: "One of the GATEWAY_MAX_… bounds; the evidence names it.",
+    Reason.BAD_FRAME: "A frame was no strict JSON, no UTF-8 or against the protocol; the evidence names the fault.",
+    Reason.ID_MISMATCH: "Thread or run id of the stream are not those that we sent.",
+    Reason.BAD_RESPONSE: "No response, an undocumented status, or no event stream; the evidence names which.",
+    Reason.SAVE_FAILED: "The snapshot is stored, its items are not yet. Any replica retries; nothing is executed again.",
+    Reason.DRAINED: "The drain budget (GATEWAY_DRAIN_SECONDS) was spent while it ran.",
+    Reason.RIGHTS_CHANGED: "The account was suspended between admission and fence. The charge came back.",
+    Reason.BINDING_INVALIDATED: "Endpoint, assistant or profile was changed. Setting it back does not revive the conversation.",
+    Reason.TASK_ALREADY_DONE: "Human approval: a conversation has one task.",
+    Reason.APP_DISABLED: "Application or provider disabled, or no token that opens: `gateway apps list`. The charge came back.",
+    Reason.CONFIGURATION_CHANGED: "Configuration or token changed between admission and fence. The charge came back.",
+    Reason.CONVERSATION_DELETED: "Deleted between admission and fence. The charge came back.",
+    Reason.INTERRUPT_PENDING: "The thread's state shows a prompt that nobody answered.",
+    Reason.INTERRUPT_CHANGED: "The prompt at the service is not the one that was shown.",
+    Reason.INTERRUPT_EXPIRED: "The prompt's own expires_at has passed.",
+    Reason.OUTCOME_UNRECOGNISED: "RUN_FINISHED with an outcome that this build does not know. Look at the service, then resolve the run.",
+    Reason.DETACHED: "Only in RUN_ERROR on `POST /ag-ui`: the stream ended, the run did not.",
+    Reason.RUN_ACTIVE: "Only in Conversation.blocked: a run of it holds a slot.",
+    Reason.SAVE_PENDING: "Only in Conversation.blocked: a run of it is pending.",
+    Reason.INCOMPLETE_ANSWER: "Only in Conversation.blocked: succeeded, incomplete, and neither acknowledged nor resolved.",
+    Reason.WAITING_FOR_DECISION: "Only in Conversation.blocked: a run of it is waiting and unanswered.",
+}
+
+
+def settings_page() -> str:
+    """docs/settings.md."""
+    lines = [
+        "# Settings",
+        "",
+        "From the environment. Seconds may be fractions. An empty value counts as unset. All mistakes are reported together and stop the",
+        "start; a name that begins like ours and is not here is one of them. No report shows a value.",
+        "",
+        f"Any setting may also be a file of its name in the directory `{SECRETS_DIR}`; the environment wins. A secret may be given as a",
+        "file by its name with `_FILE`, which then holds the path.",
+    ]
+    for group in Group:
+        rows = [(f"`{doc.name}`", doc.meaning, doc.default) for doc in setting_docs() if doc.group is group]
+        lines += ["", f"## {group.value}", "", *_table(("setting", "meaning", "default"), rows)]
+    secrets = [f"`{doc.name}_FILE`" for doc in setting_docs() if doc.secret]
+    lines += ["", "## Files with secrets", "", f"{', '.join(secrets)}; and `{SECRETS_DIR}`, a directory of such files."]
+    clients = [(f"`{name}`", meaning) for name, meaning in CLIENT_NAMES.items()]
+    lines += ["", "## Of clients, not of servers", "", *_table(("variable", "meaning"), clients)]
+    return _page(lines)
+
+
+def problems_page() -> str:
+    """docs/problems.md."""
+    rows = [
+        (str(problem.status), f"`{code.value}`", problem.title, problem.detail, f"`{problem.retry.value}`")
+        for code, problem in sorted(PROBLEMS.items(), key=lambda entry: entry[1].status)
+    ]
+    intro = "Every refusal is `application/problem+json` with one of these codes. `detail` is fixed, never another program's text."
+    return _page(["# Problems", "", intro, "", *_table(("status", "code", "title", "detail", "retry"), rows)])
+
+
+def reasons_page() -> str:
+    """docs/reasons.md."""
+    rows = [(f"`{reason.value}`", REASON_MESSAGES[reason], OPERATOR_NOTES[reason]) for reason in Reason]
+    intro = "One closed list for `Run.reason`, `Conversation.blocked` and the `code` of RUN_ERROR."
+    return _page(["# Reasons", "", intro, "", *_table(("code", "what people are told", "for operators"), rows)])
+
+
+def states_page() -> str:
+    """docs/states.md."""
+    execution_rows = [
+        (f"`{state.value}`", "held" if state in SLOT_HOLDING else "free", EXECUTION_DOCS[state], _names(ALLOWED[state], Execution))
+        for state in Execution
+    ]
+    persistence_rows = [
+        (f"`{state.value}`", PERSISTENCE_DOCS[state], _names(ALLOWED_PERSISTENCE[state], Persistence)) for state in Persistence
+    ]
+    over = _names(OVER, Execution)
+    return _page(
+        [
+            "# States of a run",
+            "",
+            "Two columns, a table of transitions each: what is known about the one POST, and about saving. SQL repeats the guards.",
+            "",
+            "## Execution",
+            "",
+            *_table(("state", "slot", "meaning", "may become"), execution_rows),
+            "",
+            f"Over, and never to change again: {over}. A decision on a `waiting` run does not change its state.",
+            "",
+            *_diagram(ALLOWED),
+            "",
+            "## Persistence",
+            "",
+            *_table(("state", "meaning", "may become"), persistence_rows),
+            "",
+            *_diagram(ALLOWED_PERSISTENCE),
+        ]
+    )
+
+
+def cli_page() -> str:
+    """docs/cli.md: from the parser's own actions, because the text of --help differs between versions of Python."""
+    parser = build_parser(demo=importlib.util.find_spec("gateway.cli.demo") is not None)
+    lines = ["# Command line", "", f"{parser.description} {parser.epilog} `--json` everywhere gives machine-readable output."]
+    for words, leaf in _leaves(parser, ()):
+        lines += ["", f"## `{' '.join(words)}`", "", f"{leaf.description}"]
+        rows = [(_form(action), action.help or "") for action in _arguments(leaf)]
+        if rows:
+            lines += ["", *_table(("argument", "meaning"), rows)]
+    return _page(lines)
+
+
+PAGES: Final[Mapping[str, Callable[[], str]]] = {
+    "settings": settings_page,
+    "problems": problems_page,
+    "reasons": reasons_page,
+    "states": states_page,
+    "cli": cli_page,
+}
+
+
+def stale_pages(folder: Path) -> list[str]:
+    """The names of pages that are not as they would be written."""
+    return [name for name, page in PAGES.items() if _read(folder / f"{name}.md") != page()]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the pages, or with --check compare them; exit status 1 when one is stale."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true")
+    args = parser.parse_args(argv)
+    folder = ROOT / "docs"
+    stale = stale_pages(folder)
+    if args.check:
+        for name in stale:
+            print(f"docs/{name}.md is not as the code has it: make docs", file=sys.stderr)
+        return 1 if stale else 0
+    folder.mkdir(exist_ok=True)
+    for name in stale:
+        (folder / f"{name}.md").write_text(PAGES[name](), encoding="utf-8")
+        print(f"wrote docs/{name}.md")
+    return 0
+
+
+def _page(lines: Iterable[str]) -> str:
+    return "\n".join([NOTICE, *lines, ""])
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    body = [" | ".join(cell.replace("|", "\\|") for cell in row) for row in rows]
+    return [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}", *(f"| {row} |" for row in body)]
+
+
+def _names(states: frozenset[_State], order: Iterable[_State]) -> str:
+    return ", ".join(f"`{state.value}`" for state in order if state in states) or "-"
+
+
+def _diagram(allowed: Mapping[_State, frozenset[_State]]) -> list[str]:
+    lines: list[str] = ["```mermaid", "stateDiagram-v2", f"    [*] --> {next(iter(allowed)).value}"]
+    for source in allowed:
+        lines += [f"    {source.value} --> {target.value}" for target in allowed if target in allowed[source]]
+    lines += [f"    {state.value} --> [*]" for state in allowed if not allowed[state]]
+    return [*lines, "```"]
+
+
+def _leaves(parser: argparse.ArgumentParser, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], argparse.ArgumentParser]]:
+    words = words or (parser.prog,)
+    groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not groups:
+        yield words, parser
+    for name, child in groups[0].choices.items() if groups else ():
+        yield from _leaves(child, (*words, name))
+
+
+def _arguments(leaf: argparse.ArgumentParser) -> list[argparse.Action]:
+    return [action for action in leaf._actions if action.dest not in ("help", "json")]
+
+
+def _form(action: argparse.Action) -> str:
+    shown = (
+        action.metavar if isinstance(action.metavar, str) else "|".join(map(str, action.choices)) if action.choices else action.dest.upper()
+    )
+    if not action.option_strings:
+        return f"`[{shown}]`" if action.nargs == "?" else f"`{shown}`"
+    form = action.option_strings[-1] if action.nargs == 0 else f"{action.option_strings[-1]} {shown}"
+    return f"`{form}`" if action.required else f"`[{form}]`"
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.is_file() else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
