@@ -1,1 +1,1 @@
-"""PostgreSQL: the only package with psycopg. Pool and transactions, statements, migrations, the embedded server, one module per aggregate."""
+"""PostgreSQL, the only package with psycopg: pool and transactions, statements, migrations, embedded server, aggregates."""

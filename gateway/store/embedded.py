@@ -9,6 +9,8 @@ a user and without opening a folder that was there before; a second process on t
 
 The folder: `lock` (flock; pid of its holder), `url` (while it runs), `log`, `cluster/`, `socket/` and, as root only and only when
 `nobody` cannot reach the binaries, `binaries-<version>/`.
+
+Longer than 400 lines, because every refusal carries its message and next step, and the steps share one folder and one user.
 """
 
 import atexit
