@@ -48,8 +48,8 @@ _IGNORED_ONLY: Final = Batch(activity=True)
 class Counts:
     """Numbers for the evidence row, and nothing that upstream wrote. The same for every way of cutting the bytes.
 
-    `events`: blocks of lines, comments included: what the bound counts; `frames`: those with data; `after_terminal`: frames behind the first
-    terminal event, of which `terminal_again` look terminal too; `stray`: events about nothing known; `closed_open`: items that
+    `events`: blocks of lines, comments included: what the bound counts; `frames`: those with data; `after_terminal`: frames behind the
+    first terminal event, of which `terminal_again` look terminal too; `stray`: events about nothing known; `closed_open`: items that
     RUN_FINISHED closed.
     """
 
