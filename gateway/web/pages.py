@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import orjson
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from gateway.domain.problems import Code, Refused
+from gateway.domain.reasons import REASON_MESSAGES
 from gateway.web.call import Call
 
+REASONS_MODULE: Final = "reasons.js"
 FOLDER: Final = Path(__file__).parent / "static"
 _TYPES: Final[Mapping[str, str]] = {
     ".css": "text/css; charset=utf-8",
@@ -60,12 +63,19 @@ class Pages:
 
 def load_pages(folder: Path = FOLDER) -> Pages:
     """Read the pages. Raises FileNotFoundError for a package built without them."""
-    files = {}
-    for path in sorted(folder.iterdir()):
-        if path.suffix in _TYPES:
-            body = path.read_bytes()
-            files[path.name] = _File(body, _TYPES[path.suffix], f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+    files = {path.name: _file(path.name, path.read_bytes()) for path in sorted(folder.iterdir()) if path.suffix in _TYPES}
+    files[REASONS_MODULE] = _file(REASONS_MODULE, _reasons_module())
     return Pages((folder / "chat.html").read_text(encoding="utf-8"), files)
+
+
+def _file(name: str, body: bytes) -> _File:
+    return _File(body, _TYPES[Path(name).suffix], f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+
+
+def _reasons_module() -> bytes:
+    # Made from the table, so that the page has no copy of its sentences.
+    sentences = {reason.value: sentence for reason, sentence in REASON_MESSAGES.items()}
+    return b"export const REASONS = Object.freeze(" + orjson.dumps(sentences, option=orjson.OPT_INDENT_2) + b");\n"
 
 
 def _on_off(on: bool) -> str:

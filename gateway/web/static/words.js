@@ -1,0 +1,107 @@
+// What states mean to a person, and what to do next. The sentences of reasons come from the gateway's own table (/static/reasons.js).
+import { REASONS } from "/static/reasons.js";
+
+/**
+ * @typedef {"new-conversation"|"check-again"|"send-again"|"show-run"|"sign-in"|"send-as-new"} Step
+ * @typedef {{text: string, warn: boolean, steps: Step[]}} Notice
+ */
+
+const notice = (text, warn = false, ...steps) => ({ text, warn, steps });
+const reason = (code, otherwise) => (code && REASONS[code]) || otherwise;
+
+/** Labels of the buttons that a notice can offer. @type {Record<Step, string>} */
+export const STEPS = {
+  "new-conversation": "New conversation",
+  "check-again": "Check again",
+  "send-again": "Send again",
+  "send-as-new": "Send it as a new message",
+  "show-run": "Show what is being answered",
+  "sign-in": "Sign in",
+};
+
+/** @param {import("./gateway-client.js").Run} run @returns {Notice|null} */
+export function runNotice(run) {
+  switch (run.execution) {
+    case "reserved":
+    case "dispatched":
+      return notice("Your message is on its way to the agent.");
+    case "running":
+      return notice("The agent is answering. You may leave this page: the answer is kept.");
+    case "unknown":
+      return run.attention === "operator"
+        ? notice(`${reason(run.reason, "How this task ended is not known.")} An operator has to settle it; until then this conversation waits.`, true, "check-again", "new-conversation")
+        : notice(reason(run.reason, "How this task ended is not known yet. It is being looked up."), true, "check-again");
+    case "waiting":
+      return notice(reason("waiting_for_decision", "The agent waits for a decision."), true);
+    case "released":
+      return notice(reason(run.reason, "Your message was not sent to the agent."), true, "send-as-new");
+    case "failed":
+      return notice(reason(run.reason, "The agent stopped with an error."), true);
+    case "closed":
+      return closed(run);
+    case "succeeded":
+      if (run.persistence === "pending") return notice(reason("save_failed", "The answer is still being saved."), true, "check-again");
+      if (run.persistence === "incomplete") return notice(reason("incomplete_answer", "The answer is incomplete."), true, "new-conversation");
+      return null;
+    default:
+      return notice("This task is in a state that this page does not know. Reload the page.", true, "check-again");
+  }
+}
+
+function closed(run) {
+  const outcome = run.resolution?.outcome;
+  if (outcome === "not_executed") return notice("An operator found that your message was never carried out. It cost nothing.", true, "send-as-new");
+  if (outcome === "succeeded") return notice("An operator found that this task was carried out. Its answer may be incomplete here.", true);
+  return notice("An operator closed this task: it did not succeed.", true);
+}
+
+/** @param {string} code @returns {Notice} Why a conversation takes no new message. */
+export function blockedNotice(code) {
+  const text = reason(code, "This conversation takes no new message.");
+  if (code === "run_active" || code === "save_pending") return notice(text, true, "check-again");
+  return notice(text, true, "new-conversation");
+}
+
+/** @param {import("./gateway-client.js").Problem} problem @returns {Notice} */
+export function problemNotice(problem) {
+  const text = problem.blocked && problem.code === "conversation_blocked" ? reason(problem.blocked, problem.detail) : problem.detail;
+  switch (problem.code) {
+    case "unauthenticated":
+      return notice("You are signed out. Sign in; your message is kept.", true, "sign-in");
+    case "conversation_blocked":
+    case "binding_invalidated":
+    case "task_already_done":
+      return notice(text, true, "new-conversation");
+    default:
+  }
+  switch (problem.retry) {
+    case "same-submission":
+    case "later":
+      return notice(text, true, "send-again");
+    case "poll-run":
+      return notice(text, true, ...(problem.run_id ? ["show-run", "send-again"] : ["send-again"]));
+    case "operator":
+      return notice(text, true);
+    default: // never, new-submission: the text goes back to the field, to be changed
+      return notice(text, true);
+  }
+}
+
+/** @param {string} state The state of a user's message. @returns {string} */
+export function messageState(state) {
+  if (state === "not_sent") return "Not sent. It cost nothing.";
+  if (state === "failed") return "Refused by the agent service.";
+  return "";
+}
+
+/** @param {string} status The status of a tool step. @returns {string} */
+export function toolState(status) {
+  return { started: "is starting", called: "is at work", returned: "is done" }[status] ?? "";
+}
+
+export const CONNECTION = {
+  retrying: "The connection is interrupted. Trying again; nothing is sent twice.",
+  polling: "Waiting for the outcome.",
+  unanswered: "The gateway cannot be reached, so it is not known whether your message arrived. Sending it again is safe: nothing is done twice.",
+  unsettled: "The outcome is still open. Look again later.",
+};
