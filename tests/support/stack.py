@@ -221,6 +221,7 @@ class Stack:
             gateway.supervisor.end_streams()
             server.should_exit = True
             await serving
+            listener.close()  # uvicorn leaves it open when it was told to stop before it had started
 
         self._exits.push_async_callback(stop)
         base_url = f"http://127.0.0.1:{port}"
