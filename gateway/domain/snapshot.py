@@ -1,7 +1,8 @@
 """Items, and the snapshot of a run as canonical bytes with a SHA-256 (design.md "Words").
 
 Pure data: the projection makes items, the store keeps them, the web renders them. Canonical bytes are JSON with sorted keys, no spaces,
-UTF-8 (text was cleaned of what UTF-8 or Postgres cannot hold), so that the same items give the same bytes on every replica and version of Python.
+UTF-8 (text was cleaned of what UTF-8 or Postgres cannot hold), so that the same items give the same bytes on every replica and version of
+Python.
 """
 
 import hashlib
