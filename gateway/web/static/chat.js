@@ -159,11 +159,12 @@ function listConversations() {
   const current = state.conversation?.conversation_id;
   $("conversations").replaceChildren(
     ...state.conversations.map((conversation) => {
-      const button = element("button", "", conversation.title);
+      const button = element("button");
       button.type = "button";
+      button.append(element("span", "name", conversation.title));
       button.dataset.id = conversation.conversation_id;
       if (conversation.conversation_id === current) button.setAttribute("aria-current", "true");
-      if (conversation.blocked) button.append(element("span", "mark", markOf(conversation.blocked)));
+      if (conversation.blocked) button.append(element("span", "mark", markOf(conversation)));
       const entry = element("li");
       entry.append(button);
       return entry;
@@ -173,7 +174,8 @@ function listConversations() {
   $("more").hidden = !state.cursor;
 }
 
-function markOf(blocked) {
+function markOf({ blocked, active_run: run }) {
+  if (run?.execution === "unknown") return "outcome not known yet";
   return { run_active: "being answered", save_pending: "being saved", waiting_for_decision: "waits for you" }[blocked] ?? "needs attention";
 }
 
@@ -195,7 +197,8 @@ function appNotice() {
 async function openConversation(conversationId, { refocus = false } = {}) {
   leave();
   const { signal } = state.leaving;
-  transcript.clear();
+  // Looked at again, a conversation keeps what is on the screen: an answer that is not saved is nowhere else.
+  if (state.conversation?.conversation_id !== conversationId) transcript.clear();
   showNotice(null);
   composable(false);
   try {
@@ -310,6 +313,7 @@ async function show(event, submission, signal) {
       return event.items.forEach((item) => transcript.item(item));
     case "connection":
       if (event.state === "retrying") showNotice({ text: CONNECTION.retrying, warn: true, steps: [] });
+      else if (event.state === "polling") transcript.settle();
       else if (event.state === "open") showNotice(state.run ? runNotice(state.run) : null);
       return;
     case "problem":
@@ -376,6 +380,8 @@ function settled(run) {
 
 function showProblem(problem, submission) {
   if (submission) returnText(submission);
+  // A refusal is an answer: a reload does not send again. After a 5xx that is not known.
+  if (problem.status < 500) sessionStorage.removeItem(PENDING);
   // What has to be changed gets a new id with its next sending; all else may be sent again as it is.
   if (problem.retry === "never" || problem.retry === "new-submission") keepPending(null);
   state.run = problem.run_id ? { run_id: problem.run_id } : null;
