@@ -27,7 +27,7 @@ def explained(error: Exception) -> CommandFailed:
         case Refused():
             return _refused(error)
         case SettingsInvalid():
-            faults = [{"name": f"{fault.name}:", "sentence": fault.sentence} for fault in error.faults]
+            faults = [{"name": fault.name, "sentence": fault.sentence} for fault in error.faults]
             next_step = "Correct them all; docs/settings.md lists every setting."
             return CommandFailed("The settings are not valid.", next_step, code="settings_invalid", details={"faults": faults})
         case AnswerLost():
