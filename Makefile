@@ -18,6 +18,7 @@ setup: $(INSTALLED) ## make .venv with everything in it
 $(INSTALLED): pyproject.toml constraints.txt
 	@test -n "$(BASE_PYTHON)" || { echo "Python 3.11 or newer is needed and was not found." >&2; exit 1; }
 	@rm -f $(VENV)/.installed-*
+	@echo "Setting up $(VENV) (once; takes a minute or so) ..." >&2
 	@if uv --version >/dev/null 2>&1; then \
 	  test -x $(PY) || UV_PYTHON_DOWNLOADS=never uv venv --quiet --python "$$(command -v $(BASE_PYTHON))" $(VENV); \
 	  UV_PYTHON_DOWNLOADS=never uv pip install --quiet --python $(PY) --constraint constraints.txt --editable ".[$(EXTRAS)]"; \
