@@ -1,0 +1,147 @@
+"""Commands that call services: set-token and check ask a real upstream server, chat talks to a real gateway."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from gateway.cli import main
+from tests.db.world import everything_in
+from tests.support.scripted_upstream import ScriptedUpstream
+from tests.support.stack import Stack, environment, token
+from tests.support.upstream_script import Answer, Script, event, failed, finished, message, started, tool
+
+pytestmark = pytest.mark.anyio
+
+
+class Shell:
+    """A terminal beside the servers of the test: commands run in a thread with an event loop of their own."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+        self.said = ""
+
+    async def __call__(self, *argv: str, status: int = 0) -> tuple[str, str]:
+        got = await asyncio.to_thread(main, argv)
+        out, err = self._capsys.readouterr()
+        self.said += out + err
+        assert got == status, (argv, out, err)
+        assert "Traceback" not in err
+        return out, err
+
+    async def json(self, *argv: str) -> Any:
+        return json.loads((await self(*argv, "--json"))[0])
+
+
+@pytest.fixture
+def shell(database_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    for name, value in environment(database_url).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("GATEWAY_URL", raising=False)
+    monkeypatch.setenv("GATEWAY_TOKEN", token("ada"))
+    made = Shell(capsys)
+    with capture_logs() as logged:  # the servers of a test run in this process, and would write between the commands' own lines
+        yield made
+    assert "CANARY" not in f"{made.said} {logged}"
+    assert "CANARY" not in everything_in(database_url)
+
+
+async def with_app(shell: Shell, upstream: ScriptedUpstream, folder: Path) -> None:
+    (folder / "old").write_text("tok_CANARY_OLD\n")
+    (folder / "new").write_text("tok_CANARY_NEW\n")
+    await shell("providers", "create", "p", "--base-url", upstream.base_url)
+    await shell("apps", "create", "a", "--provider", "p", "--assistant", "agent", "--token-file", str(folder / "old"))
+
+
+async def test_a_token_replaces_the_old_one_once_the_service_takes_it(shell: Shell, tmp_path: Path) -> None:
+    async with ScriptedUpstream(token="tok_CANARY_NEW") as upstream:
+        await with_app(shell, upstream, tmp_path)
+        _, err = await shell("apps", "set-token", "a", "--token-file", str(tmp_path / "old"), status=1)
+        assert "Nothing was changed" in err
+        assert (await shell.json("apps", "show", "a"))["token_version"] == 1
+        assert await shell.json("apps", "set-token", "a", "--token-file", str(tmp_path / "new")) == {"changed": True}
+        assert (await shell.json("apps", "show", "a"))["token_version"] == 2
+        assert "Bearer tok_CANARY_NEW" in str(upstream.requests[-1].headers)
+    _, err = await shell("apps", "set-token", "a", "--token-file", str(tmp_path / "new"), status=1)
+    assert "Upstream check failed" in err
+
+
+async def test_check_finds_what_is_well_and_what_is_not(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with ScriptedUpstream(token="tok_CANARY_NEW") as upstream:
+        await with_app(shell, upstream, tmp_path)
+        out, err = await shell("check", status=1)
+        assert "GET /capabilities failed" in out
+        assert "1 of 4 checks failed" in err
+        await shell("apps", "set-token", "a", "--token-file", str(tmp_path / "new"))
+        checks = (await shell.json("check"))["checks"]
+        assert [(check["about"], check["ok"]) for check in checks] == [
+            ("settings", True),
+            ("database", True),
+            ("schema", True),
+            ("app a at p", True),
+        ]
+        upstream.use(Script(assistant_id="another"))
+        out, _ = await shell("check", status=1)
+        assert "app a at p" in out
+    await shell("apps", "disable", "a")
+    assert "disabled, not asked" in (await shell("check"))[0]
+    await shell("apps", "enable", "a")
+    monkeypatch.setenv("API_ENCRYPTION_KEY", "b" * 43 + "=")
+    assert "its token does not open: no_key" in (await shell("check", status=1))[0]
+
+
+async def test_check_of_an_empty_database_names_the_migration(
+    shell: Shell, empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", empty_database_url)
+    assert "run gateway migrate" in (await shell("check", status=1))[0]
+    monkeypatch.setenv("DATABASE_URL", "postgresql://127.0.0.1:1/none")
+    assert "not reachable" in (await shell("check", status=1))[0]
+
+
+async def test_chat_prints_the_answer_and_nothing_that_a_terminal_obeys(
+    shell: Shell, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Stack.over(database_url) as stack:
+        application_id = await stack.application()
+        replica = await stack.replica()
+        url = ("--url", replica.base_url)
+        frames = [*started(), *tool("t1", "weather"), *message("m1", "It is ", "21 \x1b[2Jdegrees"), finished()]
+        stack.upstream.use(Script(ag_ui=[Answer(frames=frames)]))
+        assert await shell("chat", "app-0", "hi", *url) == ("It is 21 \ufffd[2Jdegrees\n", "[weather]\n")
+        run = await shell.json("chat", str(application_id), "hi", *url)
+        assert (run["execution"], run["persistence"]) == ("succeeded", "saved")
+        again = await shell.json("chat", "app-0", "and now?", *url, "--conversation", run["conversation_id"])
+        assert again["conversation_id"] == run["conversation_id"]
+        monkeypatch.setattr(sys, "stdin", StringIO("one\n\ntwo\n"))
+        out, _ = await shell("chat", "app-0", "--json", *url)
+        talk = [json.loads(line) for line in out.splitlines()]
+        assert [run["execution"] for run in talk] == ["succeeded", "succeeded"]
+        assert talk[0]["conversation_id"] == talk[1]["conversation_id"] != run["conversation_id"]
+
+
+async def test_chat_says_why_nothing_came_of_it(shell: Shell, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Stack.over(database_url) as stack:
+        await stack.application()
+        replica = await stack.replica()
+        url = ("--url", replica.base_url)
+        stack.upstream.use(Script(ag_ui=[Answer(frames=[*started(), *message("m1", "so far"), failed("tok_CANARY")])]))
+        out, err = await shell("chat", "app-0", "hi", *url, status=1)
+        assert out == "so far\n"
+        assert "The run did not succeed: failed." in err
+        assert "upstream_error" in err
+        stack.upstream.use(Script(ag_ui=[Answer(frames=[*started(), event("TEXT_MESSAGE_END", messageId="nobody")])]))
+        _, err = await shell("chat", "app-0", "hi", *url, status=1)
+        assert "unknown" in err
+        _, err = await shell("chat", "app-0", "hi", *url, status=1)
+        assert "Another message is being answered" in err
+        assert "no such application" in (await shell("chat", "app-9", "hi", *url, status=1))[1]
+        monkeypatch.setenv("GATEWAY_TOKEN", "tok_CANARY")
+        assert "Not signed in" in (await shell("chat", "app-0", "hi", *url, status=1))[1]
+    assert "cannot be reached" in (await shell("chat", "app-0", "hi", *url, status=1))[1]
