@@ -1,0 +1,55 @@
+"""The parser alone, against json.loads of the same events: what all the checking of a stream costs beside plain decoding."""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Final
+
+from bench.report import Better, Finding, Row
+from bench.upstream import run_events
+from gateway.domain.limits import StreamBounds
+from gateway.sse_parser.parser import StreamParser
+
+_STREAMS: Final = 400
+
+
+def parser_alone(*, rounds: int) -> list[Finding]:
+    """Every event in a read of its own, as from a paced upstream, and eight in one."""
+    return [_row(pieces, rounds) for pieces in (1, 8)]
+
+
+def _row(at_once: int, rounds: int) -> Row:
+    events = run_events("thread-1", "run-1", "native-1")
+    pieces = [b"".join(events[at : at + at_once]) for at in range(0, len(events), at_once)]
+    documents = [event.removeprefix(b"data: ").strip() for event in events]
+    ours: list[float] = []
+    plain: list[float] = []
+    for _ in range(rounds):
+        ours.append(_us_per_event(lambda: _parse(pieces), len(events)))
+        plain.append(_us_per_event(lambda: [json.loads(document) for document in documents], len(events)))
+    return Row(
+        goal="parser",
+        what=f"reading a stream, {at_once} event(s) a read, against json.loads of its events alone",
+        unit="CPU us per event",
+        ours=ours,
+        peer=plain,
+        peer_name="json.loads",
+        better=Better.LOWER,
+        notes=[f"{1e6 / sorted(ours)[len(ours) // 2]:,.0f} events/s"],
+    )
+
+
+def _parse(pieces: list[bytes]) -> object:
+    parser = StreamParser(thread_id="thread-1", correlation_id="run-1", bounds=StreamBounds())
+    end = None
+    for piece in pieces:
+        end = parser.feed(piece).end
+    assert end is not None
+    return end
+
+
+def _us_per_event(work: Callable[[], object], events: int) -> float:
+    began_at = time.process_time()
+    for _ in range(_STREAMS):
+        work()
+    return (time.process_time() - began_at) * 1e6 / (_STREAMS * events)
