@@ -3,12 +3,12 @@
 `gateway.app` fills it; a route reaches nothing that is not here.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gateway.domain.ids import ApplicationId
-from gateway.identity.accounts import Access, AccessCheck
+from gateway.bindings.visible import VisibleApplications
+from gateway.identity.accounts import AccessCheck
 from gateway.identity.tokens import Identity
 from gateway.runs.history import History
 from gateway.runs.read import Reads
@@ -28,16 +28,6 @@ class Health(Protocol):
     """The truth about this replica; never raises, and answers within a probe's patience (about a second)."""
 
     async def readiness(self) -> Readiness: ...
-
-
-class Applications(Protocol):
-    """The applications that are visible to a caller, as JSON of interface.md "App"."""
-
-    async def visible(self, access: Access) -> Sequence[Mapping[str, object]]: ...
-
-    async def one(self, access: Access, application_id: ApplicationId) -> Mapping[str, object]:
-        """Raises Refused(not_found)."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +67,7 @@ class Services:
     streams: Streams
     reads: Reads
     history: History
-    applications: Applications
+    applications: VisibleApplications
     health: Health
     settings: WebSettings = field(default_factory=WebSettings)
     demo: Demo | None = None

@@ -269,10 +269,26 @@ async def test_the_foreign_the_missing_and_the_malformed_look_alike(world: World
 
 
 async def test_the_applications_that_the_caller_sees(world: World) -> None:
-    application_id = world.application()
-    shown = {"app_id": str(application_id), "name": "A", "available": True}
-    world.applications.known[application_id] = shown
-    listed = await world.client.get("/api/internal/apps", headers=world.bearer("ada"))
-    assert listed.json() == {"apps": [shown]}
-    one = await world.client.get(f"/api/internal/apps/{application_id}", headers=world.bearer("ada"))
-    assert one.json() == shown
+    research = world.application(visibility="group", groups=["research"])
+    switched_off = world.application(enabled=False)
+
+    async def listed(subject: str, *groups: str) -> dict[str, Any]:
+        answer = await world.client.get("/api/internal/apps", headers=world.bearer(subject, groups=groups))
+        return {app["app_id"]: app for app in answer.json()["apps"]}
+
+    seen = await listed("ada", "research")
+    assert seen[str(research)] == {
+        "app_id": str(research),
+        "name": str(research),
+        "description": "",
+        "app_type": "marketplace",
+        "is_marketplace_app": True,
+        "tags": [],
+        "visibility": "group",
+        "human_input": False,
+        "available": True,
+    }
+    assert seen[str(switched_off)]["available"] is False
+    assert str(research) not in await listed("grace")
+    one = await world.client.get(f"/api/internal/apps/{research}", headers=world.bearer("ada", groups=["research"]))
+    assert one.json() == seen[str(research)]

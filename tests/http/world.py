@@ -5,7 +5,7 @@ Execution is the one part a test plays itself: an admitted run becomes a LiveRun
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
@@ -17,10 +17,11 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from gateway.admission.gate import Admitted, Gate
+from gateway.bindings.vault import KeyRing, Vault
+from gateway.bindings.visible import VisibleApplications
 from gateway.domain.ids import ApplicationId, RunId
 from gateway.domain.limits import ActiveLimits
-from gateway.domain.problems import Code, Refused
-from gateway.identity.accounts import Access, AccessCheck
+from gateway.identity.accounts import AccessCheck
 from gateway.identity.tokens import HmacIdentity, sign_token
 from gateway.runs.history import History
 from gateway.runs.live import LiveRun, LiveRuns
@@ -31,6 +32,7 @@ from gateway.store.database import Database
 from gateway.web.routes import build_web
 from gateway.web.services import Demo, DemoUser, Readiness, Services, WebSettings
 
+VAULT: Final = Vault(KeyRing((bytes(32),)))
 KEY: Final = b"a key of the tests, 32 bytes long"
 COOKIE: Final = "session"
 ORIGIN: Final = "http://page.example"
@@ -49,22 +51,32 @@ class _Server(uvicorn.Server):
         self.listening.set()
 
 
-@asynccontextmanager
-async def serving(app: ASGIApp) -> AsyncIterator[str]:
-    """Serve `app` on a free loopback port; gives the base URL."""
+def listener() -> socket.socket:
+    """A free loopback port."""
     # With the protocol named, else asyncio leaves Nagle's algorithm on and each answer waits 40 ms for a delayed ACK.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.bind(("127.0.0.1", 0))
+    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    bound.bind(("127.0.0.1", 0))
+    return bound
+
+
+def base_url_of(bound: socket.socket) -> str:
+    return f"http://127.0.0.1:{bound.getsockname()[1]}"
+
+
+@asynccontextmanager
+async def serving(app: ASGIApp, bound: socket.socket | None = None) -> AsyncIterator[str]:
+    """Serve `app` on a loopback port; gives the base URL."""
+    bound = bound or listener()
     server = _Server(app)
-    task = asyncio.create_task(server.serve([listener]))
+    task = asyncio.create_task(server.serve([bound]))
     try:
         await server.listening.wait()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield base_url_of(bound)
     finally:
         server.should_exit = True
         server.force_exit = True
         await task
-        listener.close()
+        bound.close()
 
 
 @dataclass
@@ -75,22 +87,6 @@ class ScriptedHealth:
 
     async def readiness(self) -> Readiness:
         return self.answer
-
-
-@dataclass(frozen=True)
-class ScriptedApplications:
-    """Applications as a test sets them; the listing itself is tested where it lives."""
-
-    known: dict[ApplicationId, Mapping[str, object]] = field(default_factory=dict)
-
-    async def visible(self, access: Access) -> Sequence[Mapping[str, object]]:
-        return list(self.known.values())
-
-    async def one(self, access: Access, application_id: ApplicationId) -> Mapping[str, object]:
-        try:
-            return self.known[application_id]
-        except KeyError:
-            raise Refused(Code.NOT_FOUND) from None
 
 
 class Begun:
@@ -127,7 +123,6 @@ class World:
     services: Services
     begun: Begun
     health: ScriptedHealth
-    applications: ScriptedApplications
     client: httpx.AsyncClient
 
     def token(self, subject: str, *, groups: Sequence[str] = (), lifetime_seconds: float = 3600.0) -> str:
@@ -155,22 +150,27 @@ class World:
         account_id: UUID = rows[0][0]
         return account_id
 
-    def application(self, *, visibility: str = "public", groups: Sequence[str] = (), enabled: bool = True) -> ApplicationId:
-        """A langchain application with its provider, that may generate as far as admission can tell."""
+    def application(
+        self, name: str | None = None, *, visibility: str = "public", groups: Sequence[str] = (), enabled: bool = True
+    ) -> ApplicationId:
+        """A langchain application with its provider and token, that may generate as far as admission can tell."""
         application_id = ApplicationId(uuid4())
+        ciphertext, key_id = VAULT.seal(application_id, "a-service-token")
         provider_id = uuid4()
         self.sql(
             "insert into provider (provider_id, name, base_url) values (%s, %s, 'https://agents.example')", provider_id, str(provider_id)
         )
         self.sql(
             "insert into application (application_id, provider_id, name, visibility, groups, backend_type, assistant_id, enabled,"
-            " token_ciphertext, token_key_id) values (%s, %s, %s, %s, %s, 'langchain', 'agent', %s, 'x', 'k')",
+            " token_ciphertext, token_key_id) values (%s, %s, %s, %s, %s, 'langchain', 'agent', %s, %s, %s)",
             application_id,
             provider_id,
-            str(application_id),
+            name or str(application_id),
             visibility,
             list(groups),
             enabled,
+            ciphertext,
+            key_id,
         )
         return application_id
 
@@ -186,35 +186,35 @@ def demo() -> Demo:
 
 @asynccontextmanager
 async def open_world(database_url: str, *, settings: WebSettings | None = None, demo: Demo | None = None) -> AsyncIterator[World]:
-    """A world over a migrated database."""
-    async with await Database.open(database_url) as database:
-        # Beside the application's pool: what a test writes is committed at once.
-        connection = psycopg.connect(database_url, autocommit=True)
-        begun, health, applications = Begun(), ScriptedHealth(), ScriptedApplications()
-        access = AccessCheck(database, create_unknown=True)
-        reads = Reads(database)
-        gate = Gate(
-            database=database,
-            access_check=access,
-            moderators=(),
-            moderation_seconds=1.0,
-            limits=ActiveLimits(per_user=50, per_application=50),
-            lease_seconds=30.0,
-            quota_zone="UTC",
-            draining=lambda: False,
-        )
-        services = Services(
-            identity=HmacIdentity(KEY),
-            access=access,
-            submissions=Submissions(gate=gate, reads=reads, begin=begun.begin, own=begun.own),
-            streams=Streams(live_runs=begun.live_runs, reads=reads, draining=lambda: False),
-            reads=reads,
-            history=History(database),
-            applications=applications,
-            health=health,
-            settings=settings or web_settings(),
-            demo=demo,
-        )
-        async with serving(build_web(services)) as base_url, httpx.AsyncClient(base_url=base_url, timeout=10) as client:
-            yield World(base_url, connection, services, begun, health, applications, client)
-        connection.close()
+    """A world over a migrated database. Its own origin may use the cookie, besides those of `settings`."""
+    bound, begun, health = listener(), Begun(), ScriptedHealth()
+    chosen = settings or web_settings()
+    # Beside the application's pool: what a test writes is committed at once.
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        async with await Database.open(database_url) as database:
+            access = AccessCheck(database, create_unknown=True)
+            reads = Reads(database)
+            gate = Gate(
+                database=database,
+                access_check=access,
+                moderators=(),
+                moderation_seconds=1.0,
+                limits=ActiveLimits(per_user=50, per_application=50),
+                lease_seconds=30.0,
+                quota_zone="UTC",
+                draining=lambda: False,
+            )
+            services = Services(
+                identity=HmacIdentity(KEY),
+                access=access,
+                submissions=Submissions(gate=gate, reads=reads, begin=begun.begin, own=begun.own),
+                streams=Streams(live_runs=begun.live_runs, reads=reads, draining=lambda: False),
+                reads=reads,
+                history=History(database),
+                applications=VisibleApplications(database, VAULT, 50),
+                health=health,
+                settings=replace(chosen, allowed_origins=chosen.allowed_origins | {base_url_of(bound)}),
+                demo=demo,
+            )
+            async with serving(build_web(services), bound) as base_url, httpx.AsyncClient(base_url=base_url, timeout=10) as client:
+                yield World(base_url, connection, services, begun, health, client)
