@@ -4,20 +4,25 @@ Here lives: opening the database for one process only, and every statement of `s
 own tables, and what the statuses mean (`records.py`).
 """
 
+import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import aiosqlite
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata, CheckpointTuple
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from agent_service.records import CorrelationId, Run, RunId, RunStatus, ThreadId
 
+_T = TypeVar("_T")
 # Two connections of this one process write to the file; either may wait for the other's short transaction.
 BUSY_SECONDS = 10.0
 
@@ -103,14 +108,51 @@ class Store:
         return Run(thread_id=ThreadId(str(found_thread)), run_id=RunId(str(found_run)), run_status=RunStatus(str(found_status)))
 
     async def _rows(self, name: str, values: Mapping[str, str]) -> list[tuple[object, ...]]:
-        async with self.connection.execute(self.statements[name], values) as cursor:
-            return [tuple(row) for row in await cursor.fetchall()]
+        """The rows of one statement. The connection is in autocommit, so the statement is its own transaction.
+
+        One call in the connection's thread: a caller that is cancelled in between could leave the transaction open.
+        """
+        return [tuple(row) for row in await self.connection.execute_fetchall(self.statements[name], values)]
 
     async def _write(self, name: str, values: Mapping[str, str]) -> int:
-        """The number of rows returned or inserted. The connection is in autocommit, so the statement is its own transaction."""
-        async with self.connection.execute(self.statements[name], values) as cursor:
-            returned = len(list(await cursor.fetchall()))
-            return returned or max(cursor.rowcount, 0)
+        """How many rows a statement with `returning` changed."""
+        return len(await self._rows(name, values))
+
+
+class UninterruptedSaver(AsyncSqliteSaver):
+    """LangGraph's checkpointer, whose calls end what they began also when the run that made them is stopped.
+
+    All runs share its connection. A call cut in half would leave a transaction open there, and the file locked for everybody.
+    """
+
+    def __init__(self, connection: aiosqlite.Connection) -> None:
+        super().__init__(connection)
+        self._going: set[asyncio.Task[Any]] = set()
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """As the base class."""
+        return await self._uninterrupted(super().aget_tuple(config))
+
+    async def aput(
+        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
+    ) -> RunnableConfig:
+        """As the base class."""
+        return await self._uninterrupted(super().aput(config, checkpoint, metadata, new_versions))
+
+    async def aput_writes(self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = "") -> None:
+        """As the base class."""
+        await self._uninterrupted(super().aput_writes(config, writes, task_id, task_path))
+
+    async def settle(self) -> None:
+        """Wait for what goes on; before the connection closes."""
+        if self._going:
+            await asyncio.wait(self._going)
+
+    async def _uninterrupted(self, call: Coroutine[Any, Any, _T]) -> _T:
+        task = asyncio.create_task(call)
+        self._going.add(task)
+        task.add_done_callback(self._going.discard)
+        return await asyncio.shield(task)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +160,7 @@ class Database:
     """One SQLite file: our tables and the checkpointer's."""
 
     store: Store
-    checkpointer: AsyncSqliteSaver
+    checkpointer: UninterruptedSaver
 
 
 @asynccontextmanager
@@ -133,10 +175,13 @@ async def open_database(path: Path) -> AsyncIterator[Database]:
             await connection.execute("pragma foreign_keys = on")
             await connection.executescript(_sql("schema.sql"))
             async with aiosqlite.connect(path, timeout=BUSY_SECONDS) as saving:
-                checkpointer = AsyncSqliteSaver(saving)
+                checkpointer = UninterruptedSaver(saving)
                 await checkpointer.setup()
                 statements = load_statements(_sql("statements.sql"))
-                yield Database(store=Store(connection=connection, statements=statements), checkpointer=checkpointer)
+                try:
+                    yield Database(store=Store(connection=connection, statements=statements), checkpointer=checkpointer)
+                finally:
+                    await checkpointer.settle()
     except sqlite3.DatabaseError as error:
         raise DatabaseUnusableError(f"{path}: {error}") from error
 
