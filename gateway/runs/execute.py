@@ -359,6 +359,7 @@ class _Execution:
         else:
             persistence = Persistence.PARTIAL if snapshot.items else Persistence.NONE
         return Settlement(
+            conversation_id=self._live.admitted.conversation_id,
             transition=transition,
             persistence=persistence,
             snapshot=snapshot,

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from gateway.domain.decide import Transition
 from gateway.domain.evidence import NotSentProof
-from gateway.domain.ids import AttemptToken, NativeRunId, RunId
+from gateway.domain.ids import AttemptToken, ConversationId, NativeRunId, RunId
 from gateway.domain.reasons import Reason
 from gateway.domain.snapshot import MessageItem, Snapshot, ToolItem, item_id, sha256
 from gateway.domain.states import OVER, SLOT_HOLDING, Execution, Persistence, persistence_sources, sources
@@ -104,6 +104,7 @@ class SettledRow:
 class Settlement:
     """What the end of a stream writes: the transition, and the visible items under the persistence that they get."""
 
+    conversation_id: ConversationId
     transition: Transition
     persistence: Persistence
     snapshot: Snapshot
@@ -187,6 +188,7 @@ async def settle(db: Database, run_id: RunId, attempt_token: AttemptToken, settl
     params = {
         "run_id": run_id,
         "attempt_token": attempt_token,
+        "conversation_id": settlement.conversation_id,
         "sources": _names(sources(transition.to)),
         "execution": transition.to.value,
         "reason": transition.reason.value if transition.reason else None,

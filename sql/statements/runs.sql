@@ -79,8 +79,12 @@ select m.updated_at from moved m
 
 -- name: settle
 -- One transaction for the end of a run: execution, evidence, snapshot, items. Guarded by the states, never by the lease; text of the
--- token holder is taken also when somebody else settled the execution first.
-with moved as (
+-- token holder is taken also when somebody else settled the execution first. Locks in the fixed order: conversation, run.
+with held as (
+    select c.conversation_id from conversation c
+    where c.conversation_id = %(conversation_id)s::uuid and %(blocks)s::text is not null
+    for no key update
+), moved as (
     update run r set
         execution = case when r.execution = any (%(sources)s::text[]) then %(execution)s::text else r.execution end,
         reason = case when r.execution = any (%(sources)s::text[]) then %(reason)s::text else r.reason end,
@@ -94,6 +98,7 @@ with moved as (
         finished_at = case when %(over)s::boolean then coalesce(r.finished_at, clock_timestamp()) else r.finished_at end,
         updated_at = clock_timestamp()
     where r.run_id = %(run_id)s::uuid and r.attempt_token = %(attempt_token)s::uuid
+        and (select count(*) from held) >= 0
         and (r.execution = any (%(sources)s::text[])
             or (%(late_text)s::boolean and r.execution = any (%(over_states)s::text[]) and r.persistence = any (%(persistence_sources)s::text[])))
     returning r.run_id, r.conversation_id, r.sequence, r.execution, r.persistence, r.updated_at, r.finished_at
@@ -118,8 +123,8 @@ with moved as (
 ), blocked as (
     update conversation c set
         blocked_reason = coalesce(c.blocked_reason, %(blocks)s::text), updated_at = now()
-    from moved m
-    where c.conversation_id = m.conversation_id
+    from moved m, held h
+    where c.conversation_id = m.conversation_id and h.conversation_id = m.conversation_id
 ), noted as (
     insert into evidence (run_id, kind, detail)
     select m.run_id, %(evidence_kind)s::text, %(evidence_detail)s::jsonb from moved m
