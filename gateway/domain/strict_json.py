@@ -38,9 +38,7 @@ def loads(raw: bytes | str) -> Json:
         text = raw
     _bound_depth(text)
     try:
-        decoded: Json = json.loads(
-            text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_bounded_int, parse_float=_finite
-        )
+        decoded: Json = _DECODER.decode(text)
     except NotStrictJson:
         raise
     except (ValueError, RecursionError):
@@ -85,3 +83,7 @@ def _finite(digits: str) -> float:
     if math.isinf(number):
         raise NotStrictJson("number")
     return number
+
+
+# Made once: json.loads with these hooks makes a decoder for every call, which takes as long as decoding a small event.
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_bounded_int, parse_float=_finite)

@@ -50,10 +50,13 @@ MAX_ID_CHARACTERS: Final = 1024
 """Of a message or tool id. Real ones have 13 to 64; the bound keeps thousands of remembered ids small."""
 
 # What the encoders of the protocol write: no blanks, `timestamp` right behind `type` when there is one.
-_match_plain_content: Final = re.compile(
+_PLAIN_CONTENT: Final = (
     rb'\{"type":"TEXT_MESSAGE_CONTENT",(?:"timestamp":(?:null|[1-9][0-9]{0,18}+),)?+'
     rb'"messageId":"([^"\\\x00-\x1f]{0,1024}+)","delta":"([^"\\\x00-\x1f]*+)"\}'
-).fullmatch
+)
+_match_plain_content: Final = re.compile(_PLAIN_CONTENT).fullmatch
+_match_plain_read: Final = re.compile(b"data: " + _PLAIN_CONTENT + b"\n\n").fullmatch
+_AROUND_A_FRAME: Final = len(b"data: \n\n")
 _LEADING_TYPE: Final = re.compile(rb'\{[ \t\n\r]*"type"[ \t\n\r]*:[ \t\n\r]*"([^"\\]{1,64})"')
 _ESCAPED_LETTER: Final = re.compile(rb"\\u00(?:4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aA])")
 """An ASCII letter or underscore written as an escape. No encoder does that; who does wants to hide a word."""
@@ -80,6 +83,18 @@ def plain_content(frame: bytes, kept_frame_bytes: int) -> tuple[str, str] | None
         return None
     message_id, delta = plain.groups()
     return message_id.decode(), delta.decode()
+
+
+def plain_read(read: bytes, kept_frame_bytes: int) -> tuple[str, str] | None:
+    """The same for a whole read of the socket that is exactly one such frame, in valid UTF-8: nearly every read of a paced stream."""
+    plain = _match_plain_read(read)
+    if plain is None or len(read) - _AROUND_A_FRAME > kept_frame_bytes:
+        return None
+    message_id, delta = plain.groups()
+    try:
+        return message_id.decode(), delta.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def decode(frame: bytes, kept_frame_bytes: int) -> Event | StreamBroken:

@@ -68,6 +68,17 @@ class Guard:
         """Whether an end of the stream now would cut a frame."""
         return bool(self._pending) and not self._at_start
 
+    def count_frame(self, size: int) -> bool:
+        """Take a read of `size` bytes that the caller knows to be one whole frame in valid UTF-8. False: it must be fed."""
+        if self._pending or self._after_cr or size > self._step or size > self._left or self.events == self._bounds.events:
+            return False
+        if self.fault is not None:
+            return False
+        self._at_start = False
+        self._left -= size
+        self.events += 1
+        return True
+
     def feed(self, data: bytes) -> list[bytes]:
         """The payloads of the frames that `data` completes, in order; look at `fault` after them. Never raises for what it is fed."""
         size = len(data)

@@ -10,7 +10,7 @@ from gateway.domain.evidence import RunErrored, RunFinished, StreamBroken, Strea
 from gateway.domain.ids import NativeRunId
 from gateway.domain.limits import StreamBounds
 from gateway.domain.snapshot import Item, Snapshot
-from gateway.sse_parser.decode import decode, looks_terminal, plain_content
+from gateway.sse_parser.decode import decode, looks_terminal, plain_content, plain_read
 from gateway.sse_parser.events import Detail, IgnoredClass, stream_ended
 from gateway.sse_parser.guard import Guard
 from gateway.sse_parser.projection import Change, Projection
@@ -121,6 +121,10 @@ class StreamParser:
         """Take the next bytes, cut anywhere. Never raises for what they are."""
         if self._fact is not None:
             return self._feed_late(data)
+        if data.find(b"\n") == len(data) - 2:
+            plain = plain_read(data, self._kept_frame_bytes)
+            if plain is not None and self._guard.count_frame(len(data)):
+                return self._feed_plain(*plain)
         frames = self._guard.feed(data)
         sequence = self._sequence
         kept_frame_bytes = self._kept_frame_bytes
@@ -193,6 +197,14 @@ class StreamParser:
             tools=projection.tools,
             text_bytes=projection.text_bytes,
         )
+
+    def _feed_plain(self, message_id: str, delta: str) -> Batch:
+        fact = self._sequence.content(message_id, delta)
+        changes = self._projection.take_changes()
+        if fact is not None:
+            self._fact = fact
+            return Batch(changes, end=fact, activity=True)
+        return _only_changes(changes) if changes else _IGNORED_ONLY
 
     def _with_news(self, changes: tuple[Change, ...], fact: StreamFact | None, activity: bool) -> Batch:
         sequence = self._sequence

@@ -288,7 +288,8 @@ class Sequence:
         item.life = _Life.ENDED_BY_CHUNK
         if isinstance(item, _Tool):
             self._called(item)
-        elif item.live is not None:
+        else:
+            assert item.live is not None  # dropped messages are never set here
             self._projection.end_message(item.live)
 
     # Tools

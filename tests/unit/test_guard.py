@@ -149,6 +149,12 @@ def test_o45_exactly_the_limit_and_one_more(prefix: bytes, before: bytes) -> Non
     assert guard.fault == StreamBroken(Reason.BOUND_EXCEEDED, Detail.FRAME_BYTES)
 
 
+def test_a_tiny_bound_holds_from_the_first_byte() -> None:
+    for raw in (b"\xef\xbbx", b"x:\n", b"\xef\xbb\xbfxyz"):
+        assert frames_of(raw, StreamBounds(frame_bytes=2))[1].fault == StreamBroken(Reason.BOUND_EXCEEDED, Detail.FRAME_BYTES)
+    assert frames_of(b"\xef\xbb\xbf\n\n", StreamBounds(frame_bytes=2))[1].fault is None
+
+
 def test_many_short_lines_are_one_frame() -> None:
     _, guard = frames_of(b":\n" * 16 + b"\n", small())
     assert guard.fault is None
