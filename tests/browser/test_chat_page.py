@@ -131,7 +131,7 @@ async def test_an_answer_arrives_survives_a_reload_and_is_found_in_order(visit: 
     live.ended(Execution.SUCCEEDED, Persistence.SAVED, None, None, datetime.now(UTC), datetime.now(UTC))
     visit.world.begun.live_runs.remove(live.view.run_id)
 
-    shown = ["You: A question", "Agent: Before the tool.", "Tool searchis done", "Agent: After <b>it</b>."]
+    shown = ["You: A question", "Agent: Before the tool.", "Tool search is done", "Agent: After <b>it</b>."]
     await expect(visit.page.get_by_role("button", name="Send", exact=True)).to_be_enabled()
     await expect(visit.page.locator("#transcript > li")).to_have_text(shown)
     await visit.page.reload()
@@ -159,6 +159,20 @@ async def test_a_message_is_sent_again_under_its_one_id_when_the_network_fails(v
     (complaint,) = visit.complaints.found
     assert "ERR_CONNECTION_RESET" in complaint
     visit.complaints.found.clear()
+
+
+async def test_a_stream_that_just_ends_is_watched_again(visit: Visit) -> None:
+    await visit.sign_in()
+    live = await visit.send("A question")
+    publish(live, MessageStarted(1), TextAppended(1, "Before the "))
+    await expect(visit.page.locator(".assistant.live .body")).to_have_text("Before the ")
+    # The replica stops: its streams end without a terminal frame. Another one saves, and serves from the database.
+    visit.world.begun.live_runs.remove(live.view.run_id)
+    save(visit.world, live)
+    live.detach()
+    await expect(visit.page.get_by_role("button", name="Send", exact=True)).to_be_enabled()
+    await expect(visit.page.locator("#transcript > li")).to_have_count(4)
+    assert visit.world.sql("select count(*) from run") == [(1,)]
 
 
 def save(world: World, live: LiveRun) -> None:

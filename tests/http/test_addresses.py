@@ -3,7 +3,9 @@
 import json
 from uuid import uuid4
 
+import anyio
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from structlog.testing import capture_logs
 
 from gateway.web.endpoint import Endpoint
@@ -11,7 +13,9 @@ from gateway.web.middleware import API_POLICY, RequestContext
 from gateway.web.routes import PUBLIC_ROUTES, route_table
 from gateway.web.services import Readiness
 from tests.http.raw import head, request, wire
-from tests.http.world import World, serving
+from tests.http.world import World, open_world, serving
+from tests.support.postgres import PostgresForTests
+from tests.support.tcp_proxy import Pass, Reset, TcpProxy
 
 pytestmark = pytest.mark.anyio
 
@@ -130,3 +134,30 @@ def test_the_table_is_consistent(world: World) -> None:
         if spec.path.startswith("/api/"):
             assert spec.answers, spec.name
             assert ("{app_id}" in spec.path) == (type(spec.caller).__name__ in ("ApplicationUser", "Submitter")), spec.name
+
+
+async def test_a_database_that_is_away_is_503_and_comes_back(postgres: PostgresForTests) -> None:
+    with postgres.migrated_database() as url:
+        parts = conninfo_to_dict(url)
+        socket_path = f"{parts['host']}/.s.PGSQL.{parts.get('port') or 5432}"
+        async with TcpProxy(socket_path) as proxy:
+            pool_url = make_conninfo("", **{**parts, "host": "127.0.0.1", "port": proxy.port})
+            async with open_world(url, pool_url=pool_url, call_seconds=1.0) as world:
+                application_id = world.application()
+                addresses = ("/api/internal/me", f"{world.agent(application_id)}/conversations")
+                proxy.fault = Reset()
+                for address in addresses:
+                    answer = await world.client.get(address, headers=world.bearer("ada"))
+                    assert (answer.status_code, answer.json()["code"], answer.headers["retry-after"]) == (503, "database_unavailable", "5")
+                body = {"submission_id": "s", "text": "hi"}
+                answer = await world.client.post(f"{world.agent(application_id)}/runs", headers=world.bearer("ada"), json=body)
+                assert (answer.status_code, answer.json()["retry"]) == (503, "same-submission")
+                assert (await world.client.get("/healthz")).status_code == 200
+                proxy.fault = Pass()
+                with anyio.fail_after(20):
+                    # The pool may still hand out a connection that it has not found broken.
+                    while (await world.client.get(addresses[0], headers=world.bearer("ada"))).status_code != 200:
+                        pass
+                assert (
+                    await world.client.post(f"{world.agent(application_id)}/runs", headers=world.bearer("ada"), json=body)
+                ).status_code == 202

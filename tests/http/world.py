@@ -185,13 +185,24 @@ def demo() -> Demo:
 
 
 @asynccontextmanager
-async def open_world(database_url: str, *, settings: WebSettings | None = None, demo: Demo | None = None) -> AsyncIterator[World]:
-    """A world over a migrated database. Its own origin may use the cookie, besides those of `settings`."""
+async def open_world(
+    database_url: str,
+    *,
+    settings: WebSettings | None = None,
+    demo: Demo | None = None,
+    pool_url: str | None = None,
+    call_seconds: float = 5.0,
+) -> AsyncIterator[World]:
+    """A world over a migrated database. Its own origin may use the cookie, besides those of `settings`.
+
+    `pool_url`: another way to the same database for the application's pool, through something that can break. `call_seconds`: the database's
+    deadline.
+    """
     bound, begun, health = listener(), Begun(), ScriptedHealth()
     chosen = settings or web_settings()
     # Beside the application's pool: what a test writes is committed at once.
     with psycopg.connect(database_url, autocommit=True) as connection:
-        async with await Database.open(database_url) as database:
+        async with await Database.open(pool_url or database_url, call_seconds=call_seconds) as database:
             access = AccessCheck(database, create_unknown=True)
             reads = Reads(database)
             gate = Gate(

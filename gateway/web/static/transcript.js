@@ -62,7 +62,7 @@ export class Transcript {
   tool(key, name, status, live) {
     const entry = this.#entry(key, () => {
       const node = element("li", "tool");
-      node.append(element("span", "", "Tool "), element("code", "", name), element("span", "tool-state"));
+      node.append(element("span", "", "Tool "), element("code", "", name), " ", element("span", "tool-state"));
       return { node, note: node.lastElementChild, status: "" };
     });
     if ((RANK[entry.status] ?? -1) > RANK[status]) return;
