@@ -2,7 +2,7 @@
 
 What lives here: reading (environment, `*_FILE`, a secrets directory), and one report of all faults. What does not: what a setting is used
 for, and faults that need more than the settings (a database that is away): `gateway check`.
-No fault ever shows a value: a secret may stand in the wrong variable.
+No fault ever shows a value: a secret may stand in the wrong variable. Longer than other modules, because the table is one.
 """
 
 import base64
@@ -22,6 +22,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from gateway.domain.limits import ActiveLimits, StreamBounds
+from gateway.domain.text import is_storable
 
 KEY_BYTES: Final = 32
 """AES-256."""
@@ -115,7 +116,11 @@ def _are_keys(value: SecretStr | None) -> SecretStr | None:
 
 
 def _is_jwt_key(value: SecretStr | None) -> SecretStr | None:
-    if value is not None and len(value.get_secret_value().encode("utf-8", "surrogatepass")) < MIN_JWT_KEY_BYTES:
+    if value is None:
+        return value
+    if not is_storable(value.get_secret_value()):
+        raise ValueError("this is not UTF-8 text")
+    if len(value.get_secret_value().encode("utf-8")) < MIN_JWT_KEY_BYTES:
         raise ValueError(f"the HMAC key has at least {MIN_JWT_KEY_BYTES} bytes (`openssl rand -base64 {MIN_JWT_KEY_BYTES}` makes one)")
     return value
 

@@ -22,6 +22,7 @@ _DEFAULT_URL: Final = "http://127.0.0.1:8080"
 # Longer than the comment lines that keep a quiet stream alive (GATEWAY_BROWSER_HEARTBEAT_SECONDS).
 _READ_SECONDS: Final = 60.0
 _POLLS: Final = 60
+_THIS_MACHINE: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _OVER: Final = frozenset({"succeeded", "failed", "released", "closed", "waiting"})
 
 Document = Mapping[str, object]
@@ -29,8 +30,10 @@ Document = Mapping[str, object]
 
 async def chat(args: Namespace, output: Output) -> int:
     """Send one message, or each line of standard input, and print what the application says."""
+    url = _url(args, output)
     async with httpx.AsyncClient(
-        base_url=_url(args, output),
+        base_url=url,
+        trust_env=urlsplit(url).hostname not in _THIS_MACHINE,  # a proxy of the environment cannot lead back here
         headers={"Authorization": f"Bearer {_token(args, output)}"},
         timeout=httpx.Timeout(10.0, read=_READ_SECONDS),
     ) as client:
@@ -118,6 +121,8 @@ class _Talk:
                 code=str(run.get("reason") or "failed"),
                 details=shown,
             )
+        if run.get("persistence") != "saved":
+            self._output.progress(f"The answer is not in the history (yet): {run.get('persistence')}.")
 
 
 def _url(args: Namespace, output: Output) -> str:
