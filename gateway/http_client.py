@@ -176,7 +176,7 @@ def _fault_of(error: Exception) -> CallFault:
             return CallFault.NOT_CONNECTED
         case aiohttp.ClientPayloadError():
             return CallFault.REPLY_CUT
-        case aiohttp.InvalidURL():
+        case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
             return CallFault.UNSENDABLE
         case aiohttp.ClientConnectionError() | OSError():
             return CallFault.DISCONNECTED

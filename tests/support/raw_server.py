@@ -116,6 +116,9 @@ class RawServer:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         assert self._server is not None
+        # asyncio loses the socket of a connection that it is just accepting when the server closes; a few turns let it finish.
+        for _ in range(5):
+            await asyncio.sleep(0)
         self._server.close()
         for task in self._tasks:
             task.cancel()
