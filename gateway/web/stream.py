@@ -50,6 +50,8 @@ class EventStream:
         self._pieces = pieces
         self._heartbeat_seconds = heartbeat_seconds
         self._rights = _Rights(check_rights)
+        self._writing = False
+        self._writes = 0
         self._headers = [
             (name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in {**HEADERS, **(headers or {})}.items()
         ]
@@ -58,7 +60,7 @@ class EventStream:
         writer = asyncio.create_task(self._write(send))
         listener = asyncio.create_task(_until_gone(receive))
         try:
-            await asyncio.wait((writer, listener), return_when=asyncio.FIRST_COMPLETED)
+            await self._until_over(writer, listener)
         finally:
             self._pieces.close()
             self._rights.close()
@@ -66,11 +68,23 @@ class EventStream:
             listener.cancel()
             outcomes = await asyncio.gather(writer, listener, return_exceptions=True)
         for outcome in outcomes:
-            if isinstance(outcome, TimeoutError):
-                # The browser took nothing for a whole heartbeat. Its connection is closed without a last chunk, so it knows.
-                _log.info("stream_reader_too_slow")
-            elif isinstance(outcome, Exception):
+            if isinstance(outcome, Exception):
                 _log.error("stream_failed", error=type(outcome).__name__)
+
+    async def _until_over(self, writer: asyncio.Task[None], listener: asyncio.Task[None]) -> None:
+        """Wait for the end, for the browser to leave, or for a whole heartbeat in which one write did not get through.
+
+        The last closes the connection without a last chunk, so the browser knows. Watched from here because a deadline around each
+        write costs more (7 µs) than the write's own part in this module.
+        """
+        while True:
+            writes = self._writes
+            over, _ = await asyncio.wait((writer, listener), timeout=self._heartbeat_seconds, return_when=asyncio.FIRST_COMPLETED)
+            if over:
+                return
+            if self._writing and self._writes == writes:
+                _log.info("stream_reader_too_slow")
+                return
 
     async def _write(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self._headers})
@@ -86,7 +100,7 @@ class EventStream:
         while not rights.lost:
             left = beat_at - now()
             if left <= 0:
-                beat_at += self._heartbeat_seconds
+                beat_at = now() + self._heartbeat_seconds
                 await self._send(send, HEARTBEAT)
                 rights.ask()
                 continue
@@ -97,9 +111,10 @@ class EventStream:
                 await self._send(send, piece)
 
     async def _send(self, send: Send, piece: bytes, *, more: bool = True) -> None:
-        # `send` waits only while the browser's buffers are full: the deadline is a timer entry and rarely more.
-        async with asyncio.timeout(self._heartbeat_seconds):
-            await send({"type": "http.response.body", "body": piece, "more_body": more})
+        self._writing = True
+        await send({"type": "http.response.body", "body": piece, "more_body": more})  # waits while the browser's buffers are full
+        self._writing = False
+        self._writes += 1
 
 
 class _Rights:

@@ -195,7 +195,7 @@ async def open_world(
 ) -> AsyncIterator[World]:
     """A world over a migrated database. Its own origin may use the cookie, besides those of `settings`.
 
-    `pool_url`: another way to the same database for the application's pool, through something that can break. `call_seconds`: the database's
+    `pool_url`: another way to the same database for the application's pool, through something that can break. `call_seconds`: its
     deadline.
     """
     bound, begun, health = listener(), Begun(), ScriptedHealth()
