@@ -14,7 +14,7 @@ Choices, with what was measured on PostgreSQL 18 over a Unix socket (two shared 
 import asyncio
 import select
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final, NoReturn, Self, TypeVar
 
 import psycopg
@@ -73,7 +73,8 @@ class _Connection(psycopg.AsyncConnection[tuple[object, ...]]):
         try:
             return await waiting.wait_async(gen, self.pgconn.socket, interval=interval, timeout=timeout)
         except asyncio.CancelledError:
-            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+            # A batch is never at rest half-way, whatever its status says.
+            if self._pipeline is not None or self.pgconn.transaction_status == TransactionStatus.ACTIVE:
                 await self._come_to_rest(gen)
             raise
 
@@ -82,15 +83,19 @@ class _Connection(psycopg.AsyncConnection[tuple[object, ...]]):
         try:
             async with asyncio.timeout(CANCEL_SECONDS):
                 await self.cancel_safe(timeout=CANCEL_SECONDS)
-                await waiting.wait_async(gen, self.pgconn.socket, interval=0.1)
-            at_rest = True
+                if self._pipeline is None:  # the answers of a batch are not worth the wait
+                    await waiting.wait_async(gen, self.pgconn.socket, interval=0.1)
+                    at_rest = True
         except psycopg.errors.QueryCanceled:
-            at_rest = self._pipeline is None  # a batch has more answers under way
+            at_rest = True
         except (psycopg.Error, TimeoutError):
             pass
         finally:
             if not at_rest:
                 self.pgconn.finish()
+                # Here rather than by the garbage collector: a batch's generator flushes when it is closed, on a connection that is gone.
+                with suppress(psycopg.Error, RuntimeError):
+                    gen.close()
 
 
 class Database:
