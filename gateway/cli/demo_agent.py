@@ -5,6 +5,7 @@ What lives here: its start, its announcement, its end. What does not: what it se
 
 import importlib.util
 import os
+import random
 import re
 import select
 import socket
@@ -28,6 +29,8 @@ INSTALL: Final = "pip install 'agent-governance-gateway[agent,embedded]'"
 # Importing LangChain took 2 s, on two busy cores 15 s; the first time, uncompiled, it takes several times as long.
 START_SECONDS: Final = 120.0
 STOP_SECONDS: Final = 10.0
+KEPT_PORTS: Final = range(20000, 30000)
+"""Below the ports that systems lend to outgoing connections (from 32768 on Linux): this one has to be free at the next run, too."""
 PACE_SECONDS: Final = 0.08
 """Pause before each piece that the scripted model says: slow enough to be seen streaming."""
 
@@ -97,6 +100,7 @@ def running_agent(folder: DemoFolder, environ: Mapping[str, str], output: Output
     if port and not is_free(port):
         output.progress(f"The agent's port {port} is taken by another program; it gets another one.")
         port = 0
+    port = port or next((port for port in random.sample(KEPT_PORTS, 100) if is_free(port)), 0)
     token_file = folder.token("agent.token")
     command = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid())]
     command += [sys.executable, "-m", "agent_service", "serve", "--host", HOST, "--port", str(port)]
