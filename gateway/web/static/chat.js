@@ -1,4 +1,5 @@
-// The chat page: what is shown and what the buttons do. The protocol is in gateway-client.js, the words in words.js.
+// The chat page: what is shown and what the buttons do. The protocol is in gateway-client.js, the words in words.js, the list of
+// messages in transcript.js. One file although it is long: all of it turns on the one `state` below.
 import { GatewayClient, ProblemError, Unreachable, isUnderWay, newSubmissionId } from "./gateway-client.js";
 import { Transcript, element } from "./transcript.js";
 import { CONNECTION, STEPS, blockedNotice, problemNotice, runNotice } from "./words.js";
