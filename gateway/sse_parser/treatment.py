@@ -24,7 +24,10 @@ class Treatment(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One event type. `kept`: its content is kept, so `kept_frame_bytes` bounds its frame. `terminal`: always decoded strictly.
+    """One event type. `kept`: its text is kept, so `kept_frame_bytes` bounds its frame. `terminal`: always decoded strictly.
+
+    A start is not `kept`: of it only an id and a short name stay, and a server that copies its own events into `rawEvent` sends a whole
+    tool result with it.
 
     `ignored_class` is set for IGNORED and BY_NAME rows only, and names what the event is counted as.
     """
@@ -54,15 +57,15 @@ TREATMENTS: Final[Mapping[str, Row]] = {
     "RUN_STARTED": _validated("Must be the first event, with this run's thread and run id."),
     "RUN_FINISHED": _validated("Terminal. Ids must match; the outcome decides.", terminal=True),
     "RUN_ERROR": _validated("Terminal: failed. Also as the first event. Its message is never kept.", terminal=True),
-    "TEXT_MESSAGE_START": _validated("A message begins; only the assistant's is kept, and no subagent's.", kept=True),
+    "TEXT_MESSAGE_START": _validated("A message begins; only the assistant's is kept, and no subagent's."),
     "TEXT_MESSAGE_CONTENT": _validated("Text of an open message.", kept=True),
     "TEXT_MESSAGE_END": _validated("The message is complete."),
     "TEXT_MESSAGE_CHUNK": Row(Treatment.EXPANDED, "Start and text in one; ends when the next item starts.", kept=True),
-    "TOOL_CALL_START": _validated("A tool step begins; its name is validated, else shown as tool.", kept=True),
+    "TOOL_CALL_START": _validated("A tool step begins; its name is validated, else shown as tool."),
     "TOOL_CALL_ARGS": _validated("Arguments are never kept."),
     "TOOL_CALL_END": _validated("The tool was called."),
     "TOOL_CALL_RESULT": _validated("The tool returned; what it returned is never kept."),
-    "TOOL_CALL_CHUNK": Row(Treatment.EXPANDED, "Start and arguments in one; ends when the next item starts.", kept=True),
+    "TOOL_CALL_CHUNK": Row(Treatment.EXPANDED, "Start and arguments in one; ends when the next item starts."),
     "CUSTOM": Row(
         Treatment.BY_NAME,
         "native_run gives the native run id; on_interrupt means not finished; other names are ignored.",

@@ -351,6 +351,8 @@ def test_frames_of_which_nothing_is_kept_may_be_large() -> None:
     assert decoded(event("TOOL_CALL_RESULT", messageId="m", toolCallId="k", content=LARGE)) == ToolResult("k")
     assert decoded(event("TOOL_CALL_ARGS", toolCallId="k", delta=LARGE)) == ToolArgs("k")
     assert decoded({**RF, "result": LARGE}) == RunFinishedSeen("t-1", "c-1", Outcome.SUCCESS)
+    assert decoded({**ks("k", "n"), "rawEvent": {"type": LARGE}}) == ToolStart("k", "n", None)
+    assert decoded({**ts("m"), "rawEvent": {"type": LARGE}}) == TextStart("m", True, False)
     assert decoded({**RS, "input": {"type": LARGE}}) == RunStarted("t-1", "c-1")
     assert decoded(event("CUSTOM", name="on_interrupt", value=LARGE)) == InterruptAsked()
 

@@ -1,4 +1,4 @@
-"""Every recorded AG-UI stream has its verdict, however its bytes are cut. The samples are byte-exact; see their README upstream of us."""
+"""Every recorded AG-UI stream has its verdict, however its bytes are cut. The samples are byte-exact; `seed001-derived` is not recorded."""
 
 import itertools
 import random
