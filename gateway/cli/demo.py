@@ -195,7 +195,8 @@ def _started(folder: DemoFolder, asked_port: int | None, output: Output) -> Iter
             server = stack.enter_context(EmbeddedPostgres(folder.path / "postgres"))
             assert server.server_pid is not None
             processes["postgres"] = server.server_pid
-            logs["postgres"] = server.home / "log"
+            own_home = server.home == (folder.path / "postgres").resolve()
+            logs["postgres"] = (folder.path / "postgres" if own_home else server.home) / "log"
             taken_over["DATABASE_URL"] = direct_url = server.create_database(_DATABASE)
         else:
             output.progress("Using the database of DATABASE_URL.")
