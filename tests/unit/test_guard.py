@@ -242,3 +242,39 @@ def test_o16_comments_and_ids_make_no_events() -> None:
     parser, fact, _ = read([b"id: 7\n" + framed(GOOD[0]) + ping, *(framed(one) + ping for one in GOOD[1:])])
     assert fact.__class__.__name__ == "RunFinished"
     assert (parser.counts.comments, parser.counts.frames) == (len(GOOD), len(GOOD))
+
+
+def test_a_frame_is_counted_only_where_feeding_it_would_deliver_it() -> None:
+    frame = framed(GOOD[3])
+    size = len(frame)
+    for prepare, bounds, taken in (
+        (b"", BOUNDS, True),
+        (b"\xef", BOUNDS, False),
+        (b"data: x", BOUNDS, False),
+        (b"data: {}\n\n", BOUNDS, True),
+        (b"data: {}\r\r", BOUNDS, False),
+        (b"data: \xff\n\n", BOUNDS, False),
+        (b"", StreamBounds(frame_bytes=size), False),
+        (b"", StreamBounds(frame_bytes=2 * size), True),
+        (b"", StreamBounds(stream_bytes=size - 1), False),
+        (b"", StreamBounds(stream_bytes=size), True),
+        (b"", StreamBounds(events=0), False),
+    ):
+        guard, other = Guard(bounds), Guard(bounds)
+        guard.feed(prepare)
+        other.feed(prepare)
+        assert guard.count_frame(size) is taken
+        if taken:
+            assert other.feed(frame) == [frame[6:-2]]
+            assert (guard.fed_bytes, guard.events, guard.in_frame) == (other.fed_bytes, other.events, other.in_frame)
+
+
+def test_a_plain_read_is_read_as_any_other() -> None:
+    start, plain = framed(*GOOD[:3]), framed(GOOD[3])
+    for broken, detail in ((plain.replace(b"Hello", b"\xff"), Detail.UTF8), (plain.replace(b"m1", b"m\xc3"), Detail.UTF8)):
+        assert read([start, broken])[1] == read([start + broken])[1] == StreamBroken(Reason.BAD_FRAME, detail)
+    for before in (b": open comment\n", b"data:\n"):
+        # Here the read is the rest of a frame, and its data line the frame's last one.
+        parser, _, _ = read([start, before, plain])
+        assert texts(parser) == ["Hello "]
+        assert parser.counts == read([start + before + plain])[0].counts

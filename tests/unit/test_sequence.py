@@ -344,6 +344,13 @@ def test_a_guard_fault_after_a_terminal_event_changes_nothing() -> None:
     assert parser.end() == SUCCESS
 
 
+def test_a_fault_in_a_read_of_its_own_is_told_in_its_batch() -> None:
+    parser = new_parser()
+    parser.feed(framed(RS))
+    assert parser.feed(framed(tc("m1", "a"))) == Batch(end=bad_frame(Detail.MESSAGE_NOT_OPEN), activity=True)
+    assert parser.feed(framed(tc("m1", "a"))) == Batch()
+
+
 # Field cases
 
 
