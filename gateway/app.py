@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
+from uuid import uuid4
 
 import structlog
 import uvicorn
@@ -21,10 +22,14 @@ from gateway.bindings.visible import VisibleApplications
 from gateway.http_client import HttpClient
 from gateway.identity.accounts import AccessCheck
 from gateway.identity.tokens import ClaimNames, HmacIdentity, Identity
+from gateway.reconciler.loop import Reconciler
 from gateway.runs.execute import Execute
+from gateway.runs.heartbeat import Heartbeat
 from gateway.runs.history import History
 from gateway.runs.live import LiveRuns
+from gateway.runs.look_up import LookUp
 from gateway.runs.read import Reads
+from gateway.runs.save import Save
 from gateway.runs.streams import Streams
 from gateway.runs.submit import Submissions
 from gateway.runs.supervisor import Supervisor
@@ -35,6 +40,7 @@ from gateway.store.errors import StoreError
 from gateway.store.migrate import needed_version, schema_version
 from gateway.telemetry import configure_logging
 from gateway.upstream.bridge import Bridge
+from gateway.upstream.lookup import BridgeLookup
 from gateway.upstream.protocol import Upstream
 from gateway.web.routes import build_web
 from gateway.web.services import Demo, Readiness, Services, WebSettings
@@ -49,20 +55,35 @@ _PROBE_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """One replica, wired: `asgi` serves it, `supervisor` owns its runs."""
+    """One replica, wired: `asgi` serves it, `supervisor` owns its runs, `reconciler` sweeps. Closed in order by `running`."""
 
     settings: Settings
     asgi: ASGIApp
     services: Services
     supervisor: Supervisor
+    heartbeat: Heartbeat
+    reconciler: Reconciler
     database: Database
     http_client: HttpClient
 
-    async def close(self) -> None:
-        """Finish runs within the drain's budget, then let go of everything."""
-        await self.supervisor.finish(self.settings.drain_seconds)
-        await self.http_client.aclose()
-        await self.database.close()
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Beat and sweep; at the end finish runs within the drain's budget, then let go of everything, the heartbeat after the runs."""
+        sweeping = asyncio.create_task(self.reconciler.run(), name="reconciler")
+        beating = asyncio.create_task(self.heartbeat.run(), name="heartbeat")
+        try:
+            yield
+        finally:
+            await _cancelled(sweeping)
+            await self.supervisor.finish(self.settings.drain_seconds)
+            await _cancelled(beating)
+            await self.http_client.aclose()
+            await self.database.close()
+
+
+async def _cancelled(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.wait({task})
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +128,37 @@ async def build_app(
     database = await Database.open(settings.database_url.get_secret_value(), pool_max=settings.database_pool_max)
     vault = Vault(KeyRing(settings.encryption_keys or (secrets.token_bytes(32),)))
     tasks, live_runs = Tasks(), LiveRuns()
+    resolve = Resolve(database, vault)
     execute = Execute(
         database=database,
-        resolve=Resolve(database, vault),
+        resolve=resolve,
         upstream=upstream or Bridge(http_client, bounds=settings.bounds, clock=clock),
         bounds=settings.bounds,
         lease_seconds=settings.lease_seconds,
         send_window_seconds=settings.send_window_seconds,
+        lookup_first_seconds=settings.lookup_first_seconds,
+        checkpoint_seconds=settings.checkpoint_seconds,
         own=tasks.own,
         clock=clock,
     )
     supervisor = Supervisor(execute, tasks, live_runs)
+    heartbeat = Heartbeat(
+        database=database,
+        replica_id=uuid4(),
+        held=live_runs.held,
+        period_seconds=settings.heartbeat_seconds,
+        lease_seconds=settings.lease_seconds,
+        clock=clock,
+    )
+    look_up = LookUp(database, resolve, BridgeLookup(http_client), settings.lookup_max, settings.lookup_first_seconds)
+    reconciler = Reconciler(
+        database=database,
+        look_up=look_up,
+        save=Save(database),
+        may_expire=heartbeat.may_expire,
+        period_seconds=settings.reconcile_seconds,
+        lookup_first_seconds=settings.lookup_first_seconds,
+    )
     access = AccessCheck(database, create_unknown=settings.accounts == "auto")
     reads = Reads(database)
     gate = Gate(
@@ -147,7 +188,7 @@ async def build_app(
         ),
         demo=demo,
     )
-    return Gateway(settings, build_web(services), services, supervisor, database, http_client)
+    return Gateway(settings, build_web(services), services, supervisor, heartbeat, reconciler, database, http_client)
 
 
 def _identity(settings: Settings) -> Identity:
@@ -247,10 +288,8 @@ def _signals(stop: asyncio.Event) -> Iterator[None]:
 async def running_app(settings: Settings, *, demo: Demo | None = None) -> AsyncIterator[Gateway]:
     """A wired replica that is closed in order."""
     gateway = await build_app(settings, demo=demo)
-    try:
+    async with gateway.running():
         yield gateway
-    finally:
-        await gateway.close()
 
 
 def serve(settings: Settings, *, demo: Demo | None = None, started: Callable[[int], None] | None = None) -> int:

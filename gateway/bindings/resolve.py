@@ -24,11 +24,12 @@ _log: Final[structlog.stdlib.BoundLogger] = structlog.get_logger("gateway.bindin
 class UsableApplication:
     """Everything that a run needs of its application, as it was at one moment.
 
-    `thread_id`: the conversation's native thread, when it is bound; `binding_valid` is false when that binding was invalidated or was made
-    with another fingerprint: the fence would refuse it.
+    `enabled`: it and its provider take new work. `thread_id`: the conversation's native thread, when it is bound; `binding_valid` is
+    false when that binding was invalidated or was made with another fingerprint: the fence would refuse it.
     """
 
     application_id: ApplicationId
+    enabled: bool
     endpoint: Endpoint
     profile: Profile
     config_version: int
@@ -52,11 +53,11 @@ class Resolve:
     vault: Vault
 
     async def usable(self, application_id: ApplicationId, conversation_id: ConversationId | None = None) -> UsableApplication | None:
-        """None: no such application, disabled, served elsewhere, without a token or with one that does not open; to a person all of these
-        are an application that is switched off. Never gives an empty token, so nothing is ever sent with one.
+        """None: no such application, served elsewhere, without a token or with one that does not open; to a person all of these are an
+        application that is switched off. Never gives an empty token. A disabled one takes nothing new; its runs are still looked up.
         """
         row = await rows.usable(self.db, application_id, conversation_id)
-        if row is None or not row.enabled or row.backend_type != BackendType.LANGCHAIN or row.assistant_id is None:
+        if row is None or row.backend_type != BackendType.LANGCHAIN or row.assistant_id is None:
             return None
         endpoint = self._endpoint(row)
         if endpoint is None:
@@ -65,6 +66,7 @@ class Resolve:
         fingerprint = binding_fingerprint(row.base_url, row.assistant_id, profile)
         return UsableApplication(
             application_id=application_id,
+            enabled=row.enabled,
             endpoint=endpoint,
             profile=profile,
             config_version=row.config_version,

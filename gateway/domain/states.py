@@ -73,6 +73,9 @@ ALLOWED_PERSISTENCE: Final[Mapping[Persistence, frozenset[Persistence]]] = {
 SLOT_HOLDING: Final = frozenset({_E.RESERVED, _E.DISPATCHED, _E.RUNNING, _E.UNKNOWN})
 """Active: the run row itself is the slot of user, application and conversation."""
 
+LIVE: Final = frozenset({_E.DISPATCHED, _E.RUNNING})
+"""A process is believed to read the stream: what expires to unknown when its lease is lost."""
+
 OVER: Final = frozenset({_E.SUCCEEDED, _E.FAILED, _E.RELEASED, _E.CLOSED})
 """Execution is known and will not change."""
 

@@ -5,6 +5,7 @@ is ever sent twice: the POST is behind the fence, and whatever breaks after it l
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -76,6 +77,8 @@ class Execute:
     bounds: StreamBounds
     lease_seconds: float
     send_window_seconds: float
+    lookup_first_seconds: float
+    checkpoint_seconds: float
     own: Own
     clock: Callable[[], float]
 
@@ -110,6 +113,7 @@ class _Execution:
         self._news = asyncio.Event()
         self._held: list[bytes] | None = None
         self._response: OpenStream | None = None
+        self._changed = False
 
     async def run(self) -> None:
         fact: Fact
@@ -150,7 +154,7 @@ class _Execution:
             application = await self._deps.resolve.usable(admitted.application_id, admitted.conversation_id)
         except DatabaseTrouble:
             return _before_fence(Reason.NOT_SENT)
-        if application is None:
+        if application is None or not application.enabled:
             return _before_fence(Reason.APP_DISABLED)
         if (application.config_version, application.token_version) != (admitted.config_version, admitted.token_version):
             return _before_fence(Reason.CONFIGURATION_CHANGED)
@@ -260,6 +264,7 @@ class _Execution:
             if batch.started or batch.native_run_id is not None:
                 self._note_start(batch)
             if batch.changes:
+                self._changed = True
                 self._publish(self._live.frames.changes(batch.changes))
             if batch.end is not None:
                 # The first terminal event settles; the socket's end is not waited for.
@@ -275,6 +280,7 @@ class _Execution:
         if not self._started:
             self._started = True
             self._deps.own(self._record_start(), "record start")
+            self._deps.own(self._keep_checkpoints(), "checkpoints")
         self._news.set()
 
     async def _record_start(self) -> None:
@@ -298,6 +304,19 @@ class _Execution:
                 self._let_go()
                 return
             await self._news.wait()
+
+    async def _keep_checkpoints(self) -> None:
+        """While the stream lives, keep what was seen: at most every `checkpoint_seconds`, and only when something was."""
+        revision = 0
+        while True:
+            await asyncio.sleep(self._deps.checkpoint_seconds)
+            if self._over:
+                return
+            if not self._changed or self._parser is None:
+                continue
+            self._changed, revision = False, revision + 1
+            with contextlib.suppress(DatabaseTrouble):  # the next one has all of it
+                await store.checkpoint(self._deps.database, self._run_id, self._token, revision, self._parser.snapshot(complete=False))
 
     def _publish(self, piece: bytes) -> None:
         if self._held is None:
@@ -365,6 +384,7 @@ class _Execution:
             snapshot=snapshot,
             started=self._started,
             native_run_id=parser.native_run_id if parser else None,
+            lookup_first_seconds=self._deps.lookup_first_seconds,
             evidence_kind=_EVIDENCE_KINDS[type(fact)],
             evidence_detail={**_detail(fact), **({"counts": asdict(parser.counts)} if parser else {})},
         )

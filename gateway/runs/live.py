@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from gateway.admission.gate import Admitted
-from gateway.domain.ids import RunId
+from gateway.domain.ids import AttemptToken, RunId
 from gateway.domain.reasons import Reason
 from gateway.domain.states import Attention, Execution, Persistence, RunKind
 from gateway.runs.fanout import Channel
@@ -15,12 +15,14 @@ from gateway.runs.read import POLL_SECONDS, RunView
 class LiveRun:
     """A run whose attempt token this process holds. `view` is what the database last confirmed; every change of it is published."""
 
-    __slots__ = ("admitted", "channel", "frames", "view")
+    __slots__ = ("admitted", "channel", "frames", "held", "view")
 
     def __init__(self, admitted: Admitted) -> None:
         self.admitted = admitted
         self.channel = Channel()
         self.frames = Frames(admitted.run_id, admitted.conversation_id)
+        self.held = True
+        """Whether the lease is renewed: until the end is known to be committed."""
         self.view = RunView(
             run_id=admitted.run_id,
             conversation_id=admitted.conversation_id,
@@ -56,6 +58,7 @@ class LiveRun:
         finished_at: datetime | None,
     ) -> None:
         """The database confirmed how the run ended, or that its outcome is unknown: the last frames, and the streams are over."""
+        self.held = False
         self.view = replace(
             self.view,
             execution=execution,
@@ -94,6 +97,10 @@ class LiveRuns:
 
     def get(self, run_id: RunId) -> LiveRun | None:
         return self._runs.get(run_id)
+
+    def held(self) -> list[tuple[RunId, AttemptToken]]:
+        """The pairs that a heartbeat renews."""
+        return [(live.admitted.run_id, live.admitted.attempt_token) for live in self._runs.values() if live.held]
 
     def all(self) -> tuple[LiveRun, ...]:
         return tuple(self._runs.values())

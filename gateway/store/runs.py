@@ -12,8 +12,8 @@ from gateway.domain.decide import Transition
 from gateway.domain.evidence import NotSentProof
 from gateway.domain.ids import AttemptToken, ConversationId, NativeRunId, RunId
 from gateway.domain.reasons import Reason
-from gateway.domain.snapshot import MessageItem, Snapshot, ToolItem, item_id, sha256
-from gateway.domain.states import OVER, SLOT_HOLDING, Execution, Persistence, persistence_sources, sources
+from gateway.domain.snapshot import Item, MessageItem, Snapshot, ToolItem, item_id, sha256
+from gateway.domain.states import LIVE, OVER, SLOT_HOLDING, Execution, Persistence, persistence_sources, sources
 from gateway.store.database import Database
 from gateway.store.statements import statement
 
@@ -24,6 +24,7 @@ _REREAD: Final = statement("runs.reread")
 _START: Final = statement("runs.start")
 _RELEASE: Final = statement("runs.release")
 _SETTLE: Final = statement("runs.settle")
+_CHECKPOINT: Final = statement("runs.checkpoint")
 
 _OVER_WITH_TEXT: Final = OVER - {Execution.RELEASED}
 
@@ -91,6 +92,12 @@ class MovedRow:
 
 
 @dataclass(frozen=True, slots=True)
+class _ReleasedRow:
+    updated_at: datetime
+    refunded: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class SettledRow:
     """The run after a settlement."""
 
@@ -98,6 +105,7 @@ class SettledRow:
     persistence: str
     updated_at: datetime
     finished_at: datetime | None
+    written: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +118,7 @@ class Settlement:
     snapshot: Snapshot
     started: bool
     native_run_id: NativeRunId | None
+    lookup_first_seconds: float
     evidence_kind: str
     evidence_detail: Mapping[str, object]
 
@@ -178,7 +187,8 @@ async def release(db: Database, run_id: RunId, attempt_token: AttemptToken, reas
         "proof": proof.value,
         "sources": _names(sources(Execution.RELEASED)),
     }
-    return await db.one(_RELEASE, MovedRow, params)
+    row = await db.one(_RELEASE, _ReleasedRow, params)
+    return None if row is None else MovedRow(row.updated_at)
 
 
 async def settle(db: Database, run_id: RunId, attempt_token: AttemptToken, settlement: Settlement) -> SettledRow | None:
@@ -203,6 +213,34 @@ async def settle(db: Database, run_id: RunId, attempt_token: AttemptToken, settl
         "complete": settlement.snapshot.complete,
         "body": body,
         "sha256": sha256(body),
+        **item_params(run_id, items),
+        "started": settlement.started,
+        "native_run_id": settlement.native_run_id,
+        "lookup_first_seconds": settlement.lookup_first_seconds,
+        "evidence_kind": settlement.evidence_kind,
+        "evidence_detail": json.dumps(settlement.evidence_detail),
+    }
+    return await db.one(_SETTLE, SettledRow, params)
+
+
+async def checkpoint(db: Database, run_id: RunId, attempt_token: AttemptToken, revision: int, snapshot: Snapshot) -> bool:
+    """Keep what was seen so far of a live stream. False: the run is no longer live, or a later checkpoint is there."""
+    body = snapshot.canonical()
+    params = {
+        "run_id": run_id,
+        "attempt_token": attempt_token,
+        "live": _names(LIVE),
+        "persistence_sources": _names(persistence_sources(Persistence.PARTIAL) | {Persistence.PARTIAL}),
+        "revision": revision,
+        "body": body,
+        "sha256": sha256(body),
+    }
+    return await db.execute(_CHECKPOINT, params) > 0
+
+
+def item_params(run_id: RunId, items: tuple[Item, ...]) -> dict[str, object]:
+    """The parallel arrays of write_items_v1."""
+    return {
         "positions": [item.position for item in items],
         "item_ids": [item_id(run_id, item.position) for item in items],
         "types": [item.type for item in items],
@@ -211,12 +249,7 @@ async def settle(db: Database, run_id: RunId, attempt_token: AttemptToken, settl
         "names": [item.name if isinstance(item, ToolItem) else None for item in items],
         "statuses": [item.status.value if isinstance(item, ToolItem) else None for item in items],
         "parents": [item.parent if isinstance(item, ToolItem) else None for item in items],
-        "started": settlement.started,
-        "native_run_id": settlement.native_run_id,
-        "evidence_kind": settlement.evidence_kind,
-        "evidence_detail": json.dumps(settlement.evidence_detail),
     }
-    return await db.one(_SETTLE, SettledRow, params)
 
 
 def _names(states: "frozenset[Execution] | frozenset[Persistence] | set[Execution]") -> list[str]:

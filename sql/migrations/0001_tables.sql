@@ -112,6 +112,12 @@ create table run (
     next_lookup_at timestamptz,
     lookup_claim uuid,
     lookups integer not null default 0,
+    -- look-ups that a person asked for, on top of the budget
+    lookups_granted integer not null default 0,
+    -- since when the outcome is unknown: look-ups go on for at most a day
+    unknown_at timestamptz,
+    -- when to try again to write the items of a pending run
+    next_save_at timestamptz,
     acknowledged_at timestamptz,
     resolution_outcome text constraint run_resolution_known check (resolution_outcome in ('succeeded', 'failed', 'not_executed')),
     resolution_reason text,
@@ -149,6 +155,10 @@ create unique index run_application_slot_unique on run (application_id, applicat
 create index run_unsettled on run (conversation_id)
     where execution in ('reserved', 'dispatched', 'running', 'unknown', 'waiting')
     or persistence in ('partial', 'pending', 'incomplete');
+
+create index run_expiry on run (lease_until) where execution in ('reserved', 'dispatched', 'running');
+create index run_lookup_due on run (next_lookup_at) where execution = 'unknown';
+create index run_save_due on run (next_save_at) where persistence = 'pending';
 
 -- What was seen of a run's answer: a checkpoint while it is incomplete, the known snapshot once it is complete.
 create table snapshot (
@@ -236,4 +246,11 @@ create table quota_charge (
     refunded_at timestamptz,
     primary key (run_id, quota_rule_id),
     constraint quota_charge_has_usage foreign key (quota_rule_id, bucket, window_start) references quota_usage
+);
+
+-- One row a replica that lives or lived: when it last said so.
+create table replica (
+    replica_id uuid primary key,
+    started_at timestamptz not null default now(),
+    heartbeat_at timestamptz not null default now()
 );

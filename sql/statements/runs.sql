@@ -62,20 +62,11 @@ with moved as (
     where r.run_id = %(run_id)s::uuid and r.attempt_token = %(attempt_token)s::uuid
         and r.execution = any (%(sources)s::text[]) and r.persistence = 'none'
     returning r.run_id, r.updated_at
-), returned as (
-    update quota_charge q set refunded_at = clock_timestamp()
-    from moved m
-    where q.run_id = m.run_id and q.refunded_at is null
-    returning q.quota_rule_id, q.bucket, q.window_start
-), lowered as (
-    update quota_usage u set used = u.used - 1
-    from returned t
-    where u.quota_rule_id = t.quota_rule_id and u.bucket = t.bucket and u.window_start = t.window_start
 ), noted as (
     insert into evidence (run_id, kind, detail)
     select m.run_id, 'released', jsonb_build_object('proof', %(proof)s::text, 'reason', %(reason)s::text) from moved m
 )
-select m.updated_at from moved m
+select m.updated_at, refund_v1(array[m.run_id])::text as refunded from moved m
 
 -- name: settle
 -- One transaction for the end of a run: execution, evidence, snapshot, items. Guarded by the states, never by the lease; text of the
@@ -88,7 +79,12 @@ with held as (
     update run r set
         execution = case when r.execution = any (%(sources)s::text[]) then %(execution)s::text else r.execution end,
         reason = case when r.execution = any (%(sources)s::text[]) then %(reason)s::text else r.reason end,
-        attention = case when r.execution = any (%(sources)s::text[]) then %(attention)s::text else r.attention end,
+        attention = case when r.execution = any (%(sources)s::text[]) then %(attention)s::text end,
+        unknown_at = case when %(execution)s::text = 'unknown' then coalesce(r.unknown_at, clock_timestamp()) else r.unknown_at end,
+        next_lookup_at = case
+            when %(execution)s::text = 'unknown' and coalesce(r.native_run_id, %(native_run_id)s::text) is not null
+            then clock_timestamp() + make_interval(secs => %(lookup_first_seconds)s::double precision) end,
+        next_save_at = case when %(persistence)s::text = 'pending' then clock_timestamp() end,
         persistence = case when r.persistence = any (%(persistence_sources)s::text[]) then %(persistence)s::text else r.persistence end,
         user_slot = case when %(holds_slot)s::boolean then r.user_slot end,
         application_slot = case when %(holds_slot)s::boolean then r.application_slot end,
@@ -109,17 +105,6 @@ with held as (
     on conflict (run_id) do update set
         revision = s.revision + 1, complete = excluded.complete, body = excluded.body, sha256 = excluded.sha256, updated_at = now()
     where not s.complete
-), saved as (
-    insert into item (run_id, position, conversation_id, sequence, item_id, type, role, text, complete, name, status, parent_position)
-    select m.run_id, i.position, m.conversation_id, m.sequence, i.item_id, i.type, case when i.type = 'message' then 'assistant' end,
-        i.text, i.complete, i.name, i.status, i.parent
-    from moved m
-    cross join lateral unnest(
-        %(positions)s::integer[], %(item_ids)s::uuid[], %(types)s::text[], %(texts)s::text[], %(completes)s::boolean[],
-        %(names)s::text[], %(statuses)s::text[], %(parents)s::integer[]
-    ) as i (position, item_id, type, text, complete, name, status, parent)
-    where m.persistence = 'saved' and %(persistence)s::text = 'saved'
-    on conflict (run_id, position) do nothing
 ), blocked as (
     update conversation c set
         blocked_reason = coalesce(c.blocked_reason, %(blocks)s::text), updated_at = now()
@@ -129,4 +114,23 @@ with held as (
     insert into evidence (run_id, kind, detail)
     select m.run_id, %(evidence_kind)s::text, %(evidence_detail)s::jsonb from moved m
 )
-select m.execution, m.persistence, m.updated_at, m.finished_at from moved m
+select m.execution, m.persistence, m.updated_at, m.finished_at,
+    case when m.persistence = 'saved' and %(persistence)s::text = 'saved' then
+        write_items_v1(m.run_id, m.conversation_id, m.sequence,
+            %(positions)s::integer[], %(item_ids)s::uuid[], %(types)s::text[], %(texts)s::text[], %(completes)s::boolean[],
+            %(names)s::text[], %(statuses)s::text[], %(parents)s::integer[])::text end as written
+from moved m
+
+-- name: checkpoint
+-- What was seen so far of a live stream; only the token holder writes it, and only forward.
+with moved as (
+    update run r set persistence = 'partial', updated_at = clock_timestamp()
+    where r.run_id = %(run_id)s::uuid and r.attempt_token = %(attempt_token)s::uuid
+        and r.execution = any (%(live)s::text[]) and r.persistence = any (%(persistence_sources)s::text[])
+    returning r.run_id
+)
+insert into snapshot as s (run_id, revision, complete, body, sha256)
+select m.run_id, %(revision)s::bigint, false, %(body)s::bytea, %(sha256)s::bytea from moved m
+on conflict (run_id) do update set
+    revision = excluded.revision, body = excluded.body, sha256 = excluded.sha256, updated_at = now()
+where not s.complete and s.revision < excluded.revision

@@ -207,7 +207,7 @@ class Stack:
         """Start a replica; it is drained and closed with the stack. `overrides` go to build_app."""
         chosen = settings or self.settings()
         gateway = await build_app(chosen, **overrides)
-        self._exits.push_async_callback(gateway.close)
+        await self._exits.enter_async_context(gateway.running())
         listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
         port = listener.getsockname()[1]
         config = uvicorn.Config(

@@ -270,3 +270,31 @@ language sql stable as $$
     cross join lateral (select coalesce(array_agg(distinct x), '{}') as all_groups from unnest(a.groups || p_claimed_groups) x) g
     where a.subject = p_subject
 $$;
+
+-- Returns the charges of runs that were never executed, once each (contract C4).
+create function refund_v1(p_run_ids uuid[]) returns void
+language sql as $$
+    with returned as (
+        update quota_charge q set refunded_at = clock_timestamp()
+        where q.run_id = any (p_run_ids) and q.refunded_at is null
+        returning q.quota_rule_id, q.bucket, q.window_start
+    ), lowered as (
+        select t.quota_rule_id, t.bucket, t.window_start, count(*) as tasks from returned t group by 1, 2, 3
+    )
+    update quota_usage u set used = u.used - l.tasks
+    from lowered l
+    where u.quota_rule_id = l.quota_rule_id and u.bucket = l.bucket and u.window_start = l.window_start
+$$;
+
+-- The items of a run from the parallel arrays that the program makes of a snapshot. Repeating it writes nothing again.
+create function write_items_v1(
+    p_run_id uuid, p_conversation_id uuid, p_sequence bigint, p_positions integer[], p_item_ids uuid[], p_types text[], p_texts text[],
+    p_completes boolean[], p_names text[], p_statuses text[], p_parents integer[]) returns void
+language sql as $$
+    insert into item (run_id, position, conversation_id, sequence, item_id, type, role, text, complete, name, status, parent_position)
+    select p_run_id, i.position, p_conversation_id, p_sequence, i.item_id, i.type, case when i.type = 'message' then 'assistant' end,
+        i.text, i.complete, i.name, i.status, i.parent
+    from unnest(p_positions, p_item_ids, p_types, p_texts, p_completes, p_names, p_statuses, p_parents)
+        as i (position, item_id, type, text, complete, name, status, parent)
+    on conflict (run_id, position) do nothing
+$$;

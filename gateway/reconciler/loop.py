@@ -1,0 +1,63 @@
+"""The reconciler's loop. Row claims (`for update skip locked`) make it safe in every replica at once; there is no leader."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from gateway.domain.raised_at import raised_at
+from gateway.domain.states import Execution
+from gateway.runs.look_up import LookUp
+from gateway.runs.save import Save
+from gateway.store import leases
+from gateway.store.database import Database
+from gateway.store.errors import StoreError
+
+_log: Final[structlog.stdlib.BoundLogger] = structlog.get_logger("gateway.reconciler")
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciler:
+    """`may_expire`: this replica's own beats allow it to believe that another is gone."""
+
+    database: Database
+    look_up: LookUp
+    save: Save
+    may_expire: Callable[[], bool]
+    period_seconds: float
+    lookup_first_seconds: float
+
+    async def run(self) -> None:
+        """Sweep until cancelled; replicas spread out by jitter."""
+        while True:
+            await asyncio.sleep(self.period_seconds * random.uniform(0.7, 1.0))  # noqa: S311 - spreads load, guards nothing
+            await self.sweep()
+
+    async def sweep(self) -> None:
+        """One round. A step that fails is tried again in the next; the others go on."""
+        for step in (self._expire, self.save.due, self._look_up, self.look_up.exhaust):
+            try:
+                await step()
+            except StoreError as error:
+                _log.warning("sweep_step_failed", error=type(error).__name__)
+            except Exception as error:  # noqa: BLE001 - the loop must outlive whatever one run's row can do to it
+                _log.error("sweep_step_broken", error=type(error).__name__, raised_at=raised_at(error))
+
+    async def _expire(self) -> None:
+        if not self.may_expire():
+            return
+        released = await leases.release_expired(self.database)
+        expired = await leases.expire(self.database, lookup_first_seconds=self.lookup_first_seconds)
+        for execution, rows in ((Execution.RELEASED, released), (Execution.UNKNOWN, expired)):
+            for row in rows:
+                _log.warning("lease_lost", run_id=str(row.run_id), execution=execution.value)
+
+    async def _look_up(self) -> None:
+        while claimed := await self.look_up.claim_due():
+            outcomes = await asyncio.gather(*(self.look_up.ask(one) for one in claimed), return_exceptions=True)
+            for outcome in outcomes:
+                if isinstance(outcome, BaseException):
+                    _log.warning("lookup_failed", error=type(outcome).__name__)

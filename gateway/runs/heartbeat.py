@@ -1,0 +1,60 @@
+"""The heartbeat of a replica: renews the leases of the runs it holds, and says whether it may believe that another replica is gone.
+
+Both rules are model-checked (docs/model): renew exactly what is held in memory, and expire nobody until one full lease has passed since
+this replica's own first good beat, counted from its start and anew after every failed one.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+import structlog
+
+from gateway.domain.ids import AttemptToken, RunId
+from gateway.store import leases as store
+from gateway.store.database import Database
+from gateway.store.errors import StoreError
+
+_AGAIN_SECONDS: Final = 0.2
+"""A failed beat is tried again at once, nearly: a database that refuses quickly must not be hammered."""
+
+_log: Final[structlog.stdlib.BoundLogger] = structlog.get_logger("gateway.runs.heartbeat")
+
+
+@dataclass(slots=True)
+class Heartbeat:
+    """`held`: the (run, token) pairs that this process holds now. `clock` is monotonic, in seconds."""
+
+    database: Database
+    replica_id: UUID
+    held: Callable[[], Sequence[tuple[RunId, AttemptToken]]]
+    period_seconds: float
+    lease_seconds: float
+    clock: Callable[[], float]
+    _good_since: float | None = field(default=None, init=False)
+
+    def may_expire(self) -> bool:
+        """Whether a full lease has passed since the first good beat in a row."""
+        return self._good_since is not None and self.clock() - self._good_since >= self.lease_seconds
+
+    async def run(self) -> None:
+        """Beat until cancelled. A replica without runs beats as well."""
+        while True:  # noqa: ASYNC110 - a beat is a matter of time, not of an event
+            await asyncio.sleep(self.period_seconds if await self.beat() else _AGAIN_SECONDS)
+
+    async def beat(self) -> bool:
+        """One beat; its deadline is its period."""
+        sent_at = self.clock()
+        try:
+            await store.beat(
+                self.database, self.replica_id, self.held(), lease_seconds=self.lease_seconds, deadline_seconds=self.period_seconds
+            )
+        except StoreError as error:
+            self._good_since = None
+            _log.warning("heartbeat_failed", error=type(error).__name__)
+            return False
+        if self._good_since is None:
+            self._good_since = sent_at
+        return True

@@ -1,0 +1,48 @@
+"""Saving what is pending: the same stored bytes, verified, written as items once (contract D5). Never a second model call."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from gateway.domain import snapshot as snapshots
+from gateway.domain.ids import RunId
+from gateway.store import saves as store
+from gateway.store.database import Database
+from gateway.store.errors import StoreError
+from gateway.store.saves import PendingRow
+
+AT_ONCE: Final = 20
+_log: Final[structlog.stdlib.BoundLogger] = structlog.get_logger("gateway.runs.save")
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Any replica can save any pending run: the bytes are in the database."""
+
+    database: Database
+
+    async def due(self) -> None:
+        """Save what is due now."""
+        for row in await store.claim(self.database, limit=AT_ONCE):
+            await self._save(row)
+
+    async def now(self, run_id: RunId) -> bool:
+        """Save this run now, because a person asked. False: it is not pending."""
+        if not await store.due_now(self.database, run_id):
+            return False
+        for row in await store.claim(self.database, limit=1, run_id=run_id):
+            await self._save(row)
+        return True
+
+    async def _save(self, row: PendingRow) -> None:
+        run_id = RunId(row.run_id)
+        if snapshots.sha256(row.body) != row.sha256:
+            _log.error("snapshot_hash_differs", run_id=str(run_id))
+            return
+        try:
+            saved = await store.save(self.database, run_id, snapshots.parse(row.body), row.sha256)
+        except (StoreError, ValueError) as error:
+            _log.error("save_failed", run_id=str(run_id), error=type(error).__name__)
+            return
+        _log.info("saved", run_id=str(run_id), saved=saved)

@@ -1,0 +1,85 @@
+"""Look-ups: who may ask next, and what an answer does to the row. A claim first, then HTTP, then a guarded write."""
+
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from gateway.domain.decide import Transition
+from gateway.domain.ids import RunId
+from gateway.domain.states import Persistence, persistence_sources
+from gateway.store.database import Database
+from gateway.store.statements import statement
+
+_CLAIM: Final = statement("lookups.claim")
+_GRANT: Final = statement("lookups.grant")
+_NOTE: Final = statement("lookups.note")
+_SETTLE: Final = statement("lookups.settle")
+_REFUSE: Final = statement("lookups.refuse")
+_EXHAUST: Final = statement("lookups.exhaust")
+
+LONGEST_SECONDS: Final = 3600.0
+"""The longest pause between two look-ups: with a first one of 2 s, thirty of them take about 20 hours."""
+LONGEST_AGE_SECONDS: Final = 24 * 3600.0
+"""After a day of not knowing, an operator is asked (design.md "Look-ups")."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedRow:
+    """A run that we, and nobody else now, may look up. Native ids stay inside."""
+
+    run_id: UUID
+    application_id: UUID
+    conversation_id: UUID
+    native_run_id: str
+    thread_id: str
+    fingerprint: bytes
+
+
+async def claim(
+    db: Database, claim_token: UUID, *, budget: int, first_seconds: float, limit: int, run_id: RunId | None = None
+) -> list[ClaimedRow]:
+    """Claim due runs, or only `run_id` when it is due."""
+    params = {
+        "claim": claim_token,
+        "budget": budget,
+        "first_seconds": first_seconds,
+        "longest_seconds": LONGEST_SECONDS,
+        "limit": limit,
+        "run_id": run_id,
+    }
+    return await db.all(_CLAIM, ClaimedRow, params)
+
+
+async def grant(db: Database, run_id: RunId, *, budget: int) -> bool:
+    """One look-up more, now. False: the run is not unknown, or there is nothing to look it up by."""
+    return await db.execute(_GRANT, {"run_id": run_id, "budget": budget}) > 0
+
+
+async def note(db: Database, run_id: UUID, claim_token: UUID, *, status: str, native_status: str | None) -> None:
+    """An answer that proved nothing."""
+    await db.execute(_NOTE, {"run_id": run_id, "claim": claim_token, "status": status, "native_status": native_status})
+
+
+async def settle(db: Database, run_id: UUID, claim_token: UUID, transition: Transition, *, status: str) -> bool:
+    """An answer that says how the run ended. False: somebody else moved it first."""
+    params = {
+        "run_id": run_id,
+        "claim": claim_token,
+        "execution": transition.to.value,
+        "reason": transition.reason.value if transition.reason else None,
+        "attention": transition.attention.value if transition.attention else None,
+        "native_status": status,
+        "status": status,
+        "persistence_sources": sorted(state.value for state in persistence_sources(Persistence.INCOMPLETE)),
+    }
+    return await db.execute(_SETTLE, params) > 0
+
+
+async def refuse(db: Database, run_id: UUID, claim_token: UUID, *, why: str) -> None:
+    """This run cannot be looked up any more; an operator is asked."""
+    await db.execute(_REFUSE, {"run_id": run_id, "claim": claim_token, "why": why})
+
+
+async def exhaust(db: Database, *, budget: int) -> int:
+    """Ask an operator about all that look-ups could not settle."""
+    return await db.execute(_EXHAUST, {"budget": budget, "longest_age_seconds": LONGEST_AGE_SECONDS})

@@ -1,0 +1,55 @@
+-- name: beat
+-- One statement a replica and beat: says that it lives, and renews exactly the runs whose tokens it holds.
+with alive as (
+    insert into replica as p (replica_id) values (%(replica_id)s::uuid)
+    on conflict (replica_id) do update set heartbeat_at = clock_timestamp()
+)
+update run r set lease_until = clock_timestamp() + make_interval(secs => %(lease_seconds)s::double precision)
+from unnest(%(run_ids)s::uuid[], %(attempt_tokens)s::uuid[]) as held (run_id, attempt_token)
+where r.run_id = held.run_id and r.attempt_token = held.attempt_token and r.lease_until is not null
+    and r.execution = any (%(slot_holding)s::text[])
+
+-- name: release_expired
+-- Runs that were admitted by a process that is gone: nothing was sent, for the fence needs the lease.
+with due as (
+    select r.run_id from run r
+    where r.execution = 'reserved' and r.lease_until < clock_timestamp()
+    order by r.lease_until
+    limit %(limit)s::integer
+    for update skip locked
+), moved as (
+    update run r set
+        execution = 'released', reason = %(reason)s::text, user_slot = null, application_slot = null, lease_until = null,
+        updated_at = clock_timestamp(), finished_at = clock_timestamp()
+    from due d
+    where r.run_id = d.run_id
+    returning r.run_id, r.updated_at
+), noted as (
+    insert into evidence (run_id, kind, detail)
+    select m.run_id, 'lease_lost', jsonb_build_object('was', 'reserved') from moved m
+)
+select m.run_id, refund_v1(array[m.run_id])::text as refunded from moved m
+
+-- name: expire
+-- Runs whose process is gone, or was too slow to say that it lives: their outcome is unknown. The lease stays, so that a holder that was
+-- only slow can renew it.
+with due as (
+    select r.run_id, r.execution from run r
+    where r.execution = any (%(live)s::text[]) and r.lease_until < clock_timestamp()
+    order by r.lease_until
+    limit %(limit)s::integer
+    for update skip locked
+), moved as (
+    update run r set
+        execution = 'unknown', reason = %(reason)s::text, unknown_at = clock_timestamp(), updated_at = clock_timestamp(),
+        attention = case when r.native_run_id is null then 'operator' end,
+        next_lookup_at = case when r.native_run_id is not null
+            then clock_timestamp() + make_interval(secs => %(lookup_first_seconds)s::double precision) end
+    from due d
+    where r.run_id = d.run_id
+    returning r.run_id, d.execution as was
+), noted as (
+    insert into evidence (run_id, kind, detail)
+    select m.run_id, 'lease_lost', jsonb_build_object('was', m.was) from moved m
+)
+select m.run_id, null::text as refunded from moved m

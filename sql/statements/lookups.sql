@@ -1,0 +1,76 @@
+-- name: claim
+-- Take runs that are due for a look-up: one claimer each. The next one is set before anybody asks, with jittered backoff; the last one of
+-- the budget already calls an operator. Runs with a live lease are never looked up.
+with due as (
+    select r.run_id from run r
+    where r.execution = 'unknown' and r.native_run_id is not null
+        and (%(run_id)s::uuid is null or r.run_id = %(run_id)s::uuid)
+        and r.next_lookup_at <= clock_timestamp()
+        and (r.lease_until is null or r.lease_until < clock_timestamp())
+        and r.lookups < %(budget)s::integer + r.lookups_granted
+    order by r.next_lookup_at
+    limit %(limit)s::integer
+    for update skip locked
+), claimed as (
+    update run r set
+        lookup_claim = %(claim)s::uuid,
+        lookups = r.lookups + 1,
+        next_lookup_at = clock_timestamp() + make_interval(secs =>
+            least(%(first_seconds)s::double precision * power(2, least(r.lookups, 20)), %(longest_seconds)s::double precision)
+            * (0.8 + 0.4 * random())),
+        attention = case when r.lookups + 1 >= %(budget)s::integer + r.lookups_granted then 'operator' else r.attention end
+    from due d
+    where r.run_id = d.run_id
+    returning r.run_id, r.application_id, r.conversation_id, r.native_run_id
+)
+select c.run_id, c.application_id, c.conversation_id, c.native_run_id, b.thread_id, b.fingerprint
+from claimed c
+join binding b on b.conversation_id = c.conversation_id
+
+-- name: grant
+-- One look-up more, now, because a person asked for it.
+update run r set lookups_granted = greatest(r.lookups_granted, r.lookups + 1 - %(budget)s::integer), next_lookup_at = clock_timestamp()
+where r.run_id = %(run_id)s::uuid and r.execution = 'unknown' and r.native_run_id is not null
+
+-- name: note
+-- A look-up that proved nothing: what it said, when that is a word we know.
+with noted as (
+    insert into evidence (run_id, kind, detail)
+    select r.run_id, 'looked_up', jsonb_build_object('status', %(status)s::text)
+    from run r
+    where r.run_id = %(run_id)s::uuid and r.lookup_claim = %(claim)s::uuid
+)
+update run r set native_status = coalesce(%(native_status)s::text, r.native_status), updated_at = clock_timestamp(), lookup_claim = null
+where r.run_id = %(run_id)s::uuid and r.lookup_claim = %(claim)s::uuid
+
+-- name: settle
+-- A look-up that said how the run ended. It never brings text: what is not complete stays incomplete, open to a late token holder.
+with moved as (
+    update run r set
+        execution = %(execution)s::text, reason = %(reason)s::text, native_status = %(native_status)s::text, attention = %(attention)s::text,
+        persistence = 'incomplete', user_slot = null, application_slot = null, lookup_claim = null, next_lookup_at = null,
+        updated_at = clock_timestamp(), finished_at = clock_timestamp()
+    where r.run_id = %(run_id)s::uuid and r.lookup_claim = %(claim)s::uuid and r.execution = 'unknown'
+        and r.persistence = any (%(persistence_sources)s::text[])
+    returning r.run_id
+)
+insert into evidence (run_id, kind, detail)
+select m.run_id, 'looked_up', jsonb_build_object('status', %(status)s::text) from moved m
+
+-- name: refuse
+-- This run cannot be looked up any more (another endpoint or assistant, or nothing usable): an operator has to see it.
+with noted as (
+    insert into evidence (run_id, kind, detail)
+    select r.run_id, 'lookup_refused', jsonb_build_object('why', %(why)s::text)
+    from run r
+    where r.run_id = %(run_id)s::uuid and r.lookup_claim = %(claim)s::uuid
+)
+update run r set attention = 'operator', next_lookup_at = null, lookup_claim = null, updated_at = clock_timestamp()
+where r.run_id = %(run_id)s::uuid and r.lookup_claim = %(claim)s::uuid and r.execution = 'unknown'
+
+-- name: exhaust
+-- What look-ups could not settle within their budget or a day calls an operator.
+update run r set attention = 'operator', updated_at = clock_timestamp()
+where r.execution = 'unknown' and r.attention is distinct from 'operator'
+    and (r.native_run_id is null or r.unknown_at < clock_timestamp() - make_interval(secs => %(longest_age_seconds)s::double precision)
+        or r.lookups >= %(budget)s::integer + r.lookups_granted)
