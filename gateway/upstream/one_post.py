@@ -86,16 +86,18 @@ def _request_bytes(connection: h11.Connection, origin: Origin, path: str, header
 
 async def _connect(origin: Origin, tls: ssl.SSLContext, decoder: ResponseDecoder) -> "_Exchange":
     loop = asyncio.get_running_loop()
-    addresses = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
-    sock = await aiohappyeyeballs.start_connection(addresses, happy_eyeballs_delay=_HAPPY_EYEBALLS_SECONDS, loop=loop)
     exchange = _Exchange(decoder)
+    context, server_hostname = (tls, origin.host) if origin.tls else (None, None)
+    addresses = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
+    if len(addresses) == 1:
+        # The common case, at half the cost of a race between addresses.
+        address = str(addresses[0][4][0])
+        await loop.create_connection(lambda: exchange, address, origin.port, ssl=context, server_hostname=server_hostname)
+        return exchange
+    sock = await aiohappyeyeballs.start_connection(addresses, happy_eyeballs_delay=_HAPPY_EYEBALLS_SECONDS, loop=loop)
     try:
-        if origin.tls:
-            await loop.create_connection(lambda: exchange, sock=sock, ssl=tls, server_hostname=origin.host)
-        else:
-            await loop.create_connection(lambda: exchange, sock=sock)
+        await loop.create_connection(lambda: exchange, sock=sock, ssl=context, server_hostname=server_hostname)
     except BaseException:
-        exchange.abort()
         sock.close()
         raise
     return exchange

@@ -130,7 +130,7 @@ class ResponseDecoder:
             self.end = BodyEnd.MALFORMED
 
     def _begin_body(self, response: h11.Response, beyond: bytes) -> None:
-        # Latin-1 cannot fail and h11 has already refused control characters.
+        # Latin-1 cannot fail; values are compared with what we know, and shown to nobody.
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers)
         self.head = head = ResponseHead(response.status_code, headers)
         # h11 let no other transfer encoding than chunked pass, and no two lengths that differ.

@@ -197,6 +197,22 @@ async def test_over_tls_with_a_certificate_that_is_trusted(identity: tuple[ssl.S
             assert outcome.end is BodyEnd.COMPLETE
 
 
+@pytest.mark.parametrize("over_tls", [False, True])
+async def test_a_name_with_several_addresses(over_tls: bool, tls: ssl.SSLContext, identity: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    """localhost is ::1 and 127.0.0.1 on most machines; the server has only one of them."""
+    async with RawServer(answer_with(*GOOD), tls=identity[0] if over_tls else None) as server:
+        base_url = server.base_url.replace("127.0.0.1", "localhost")
+        outcome = await post(base_url, tls)
+        if over_tls:
+            assert outcome == NOT_CONNECTED
+            assert server.received == b""
+        else:
+            assert isinstance(outcome, OpenStream)
+            await outcome.aclose()
+            assert await post(base_url, tls, gate=SendGate(lambda: False)) == NotSent(NotSentProof.WINDOW_PASSED)
+    assert await post(base_url, tls) == NOT_CONNECTED
+
+
 # The send window
 
 
