@@ -29,6 +29,7 @@ from gateway.runs.history import History
 from gateway.runs.live import LiveRuns
 from gateway.runs.look_up import LookUp
 from gateway.runs.read import Reads
+from gateway.runs.refresh import Refresh
 from gateway.runs.save import Save
 from gateway.runs.streams import Streams
 from gateway.runs.submit import Submissions
@@ -151,10 +152,11 @@ async def build_app(
         clock=clock,
     )
     look_up = LookUp(database, resolve, BridgeLookup(http_client), settings.lookup_max, settings.lookup_first_seconds)
+    save = Save(database)
     reconciler = Reconciler(
         database=database,
         look_up=look_up,
-        save=Save(database),
+        save=save,
         may_expire=heartbeat.may_expire,
         period_seconds=settings.reconcile_seconds,
         lookup_first_seconds=settings.lookup_first_seconds,
@@ -177,6 +179,7 @@ async def build_app(
         submissions=Submissions(gate, reads, supervisor.begin, tasks.own),
         streams=Streams(live_runs, reads, lambda: supervisor.draining),
         reads=reads,
+        refresh=Refresh(reads, look_up, save, tasks.own),
         history=History(database),
         applications=VisibleApplications(database, vault, settings.max_active_per_app),
         health=ReplicaHealth(database, bool(settings.encryption_keys), lambda: supervisor.draining),

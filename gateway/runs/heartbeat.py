@@ -12,6 +12,7 @@ from uuid import UUID
 
 import structlog
 
+from gateway.domain.fault_points import At, Step, pass_by, through
 from gateway.domain.ids import AttemptToken, RunId
 from gateway.store import leases as store
 from gateway.store.database import Database
@@ -33,6 +34,7 @@ class Heartbeat:
     period_seconds: float
     lease_seconds: float
     clock: Callable[[], float]
+    at: At = pass_by
     _good_since: float | None = field(default=None, init=False)
 
     def may_expire(self) -> bool:
@@ -48,9 +50,10 @@ class Heartbeat:
         """One beat; its deadline is its period."""
         sent_at = self.clock()
         try:
-            await store.beat(
+            beat = store.beat(
                 self.database, self.replica_id, self.held(), lease_seconds=self.lease_seconds, deadline_seconds=self.period_seconds
             )
+            await through(self.at, Step.HEARTBEAT, beat)
         except StoreError as error:
             self._good_since = None
             _log.warning("heartbeat_failed", error=type(error).__name__)

@@ -14,6 +14,7 @@ from gateway.domain.decide import decide
 from gateway.domain.evidence import LookedUp, LookupStatus
 from gateway.domain.ids import ApplicationId, ConversationId, NativeRunId, RunId, ThreadId
 from gateway.domain.states import Attention, Execution
+from gateway.runs.read import POLL_SECONDS
 from gateway.store import lookups as store
 from gateway.store.database import Database
 from gateway.store.lookups import ClaimedRow
@@ -69,8 +70,8 @@ class LookUp:
         await store.exhaust(self.database, budget=self.budget)
 
     async def grant(self, run_id: RunId) -> bool:
-        """One look-up more, because a person asked."""
-        return await store.grant(self.database, run_id, budget=self.budget)
+        """One look-up more, because a person asked; False when there was one a moment ago."""
+        return await store.grant(self.database, run_id, budget=self.budget, pause_seconds=POLL_SECONDS)
 
     async def _claim(self, limit: int, run_id: RunId | None) -> "list[Claimed]":
         claim = uuid4()

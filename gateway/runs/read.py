@@ -24,7 +24,10 @@ POLL_OPERATOR_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """One run, without native ids. `snapshot`: what is known of the answer, when anything is stored and was asked for."""
+    """One run, without native ids. `snapshot`: what is known of the answer, when anything is stored and was asked for.
+
+    `lookup_due`: asking upstream again is due, for whoever comes first.
+    """
 
     run_id: RunId
     conversation_id: ConversationId
@@ -42,6 +45,7 @@ class RunView:
     updated_at: datetime
     finished_at: datetime | None
     snapshot: Snapshot | None
+    lookup_due: bool = False
 
     @property
     def under_way(self) -> bool:
@@ -87,6 +91,7 @@ def run_view(row: RunRow) -> RunView:
         updated_at=row.updated_at,
         finished_at=row.finished_at,
         snapshot=snapshots.parse(row.snapshot_body) if row.snapshot_body is not None else None,
+        lookup_due=execution is Execution.UNKNOWN and row.lookup_in_seconds is not None and row.lookup_in_seconds <= 0,
     )
 
 

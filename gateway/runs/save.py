@@ -6,6 +6,7 @@ from typing import Final
 import structlog
 
 from gateway.domain import snapshot as snapshots
+from gateway.domain.fault_points import At, Step, pass_by, through
 from gateway.domain.ids import RunId
 from gateway.store import saves as store
 from gateway.store.database import Database
@@ -21,6 +22,7 @@ class Save:
     """Any replica can save any pending run: the bytes are in the database."""
 
     database: Database
+    at: At = pass_by
 
     async def due(self) -> None:
         """Save what is due now."""

@@ -50,9 +50,9 @@ async def claim(
     return await db.all(_CLAIM, ClaimedRow, params)
 
 
-async def grant(db: Database, run_id: RunId, *, budget: int) -> bool:
-    """One look-up more, now. False: the run is not unknown, or there is nothing to look it up by."""
-    return await db.execute(_GRANT, {"run_id": run_id, "budget": budget}) > 0
+async def grant(db: Database, run_id: RunId, *, budget: int, pause_seconds: float) -> bool:
+    """One look-up more, now. False: not unknown, nothing to look it up by, or a look-up less than `pause_seconds` ago."""
+    return await db.execute(_GRANT, {"run_id": run_id, "budget": budget, "pause_seconds": pause_seconds}) > 0
 
 
 async def note(db: Database, run_id: UUID, claim_token: UUID, *, status: str, native_status: str | None) -> None:

@@ -25,6 +25,7 @@ _START: Final = statement("runs.start")
 _RELEASE: Final = statement("runs.release")
 _SETTLE: Final = statement("runs.settle")
 _CHECKPOINT: Final = statement("runs.checkpoint")
+_ACKNOWLEDGE: Final = statement("runs.acknowledge")
 
 _OVER_WITH_TEXT: Final = OVER - {Execution.RELEASED}
 
@@ -89,6 +90,11 @@ class MovedRow:
     """A row that was moved, and when."""
 
     updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class _AcknowledgedRow:
+    first_time: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +242,12 @@ async def checkpoint(db: Database, run_id: RunId, attempt_token: AttemptToken, r
         "sha256": sha256(body),
     }
     return await db.execute(_CHECKPOINT, params) > 0
+
+
+async def acknowledge(db: Database, run_id: UUID, account_id: UUID, application_id: UUID) -> bool:
+    """Accept an incomplete answer of a run that succeeded. False: it is no such run."""
+    params = {"run_id": run_id, "account_id": account_id, "application_id": application_id}
+    return await db.one(_ACKNOWLEDGE, _AcknowledgedRow, params) is not None
 
 
 def item_params(run_id: RunId, items: tuple[Item, ...]) -> dict[str, object]:

@@ -55,6 +55,8 @@ PUBLIC_ROUTES: Final[tuple[RouteSpec, ...]] = (
         body=True,
     ),
     _S(path=_RUN, method=_M.GET, name="read_run", caller=ApplicationUser(run_routes.read), answers=JSON),
+    _S(path=f"{_RUN}/refresh", method=_M.POST, name="refresh_run", caller=ApplicationUser(run_routes.refresh), answers=JSON),
+    _S(path=f"{_RUN}/acknowledge", method=_M.POST, name="acknowledge_run", caller=ApplicationUser(run_routes.acknowledge), answers=JSON),
     _S(path=f"{_RUN}/events", method=_M.GET, name="watch_run", caller=ApplicationUser(run_routes.events), answers=STREAM),
     _S(
         path=f"{_AGENT}/conversations",

@@ -30,6 +30,19 @@ async def submit(call: Call, claims: Claims, application_id: ApplicationId) -> A
 async def read(call: Call, access: Access, application_id: ApplicationId) -> ASGIApp:
     """GET …/runs/{run_id}."""
     view = await call.services.reads.run(access, application_id, RunId(call.path_id("run_id")))
+    call.services.refresh.due(view)
+    return json_response(run_json(view))
+
+
+async def refresh(call: Call, access: Access, application_id: ApplicationId) -> ASGIApp:
+    """POST …/runs/{run_id}/refresh: a status look-up or a save retry now, never an execution."""
+    view = await call.services.refresh.now(access, application_id, RunId(call.path_id("run_id")))
+    return json_response(run_json(view), 202)
+
+
+async def acknowledge(call: Call, access: Access, application_id: ApplicationId) -> ASGIApp:
+    """POST …/runs/{run_id}/acknowledge: the owner accepts an incomplete answer and goes on with the conversation."""
+    view = await call.services.refresh.acknowledge(access, application_id, RunId(call.path_id("run_id")))
     return json_response(run_json(view))
 
 

@@ -12,6 +12,7 @@ from gateway.identity.accounts import AccessCheck
 from gateway.identity.tokens import Identity
 from gateway.runs.history import History
 from gateway.runs.read import Reads
+from gateway.runs.refresh import Refresh
 from gateway.runs.streams import Streams
 from gateway.runs.submit import Submissions
 
@@ -66,6 +67,7 @@ class Services:
     submissions: Submissions
     streams: Streams
     reads: Reads
+    refresh: Refresh
     history: History
     applications: VisibleApplications
     health: Health

@@ -18,6 +18,7 @@ with due as (
         next_lookup_at = clock_timestamp() + make_interval(secs =>
             least(%(first_seconds)s::double precision * power(2, least(r.lookups, 20)), %(longest_seconds)s::double precision)
             * (0.8 + 0.4 * random())),
+        updated_at = clock_timestamp(),
         attention = case when r.lookups + 1 >= %(budget)s::integer + r.lookups_granted then 'operator' else r.attention end
     from due d
     where r.run_id = d.run_id
@@ -28,9 +29,10 @@ from claimed c
 join binding b on b.conversation_id = c.conversation_id
 
 -- name: grant
--- One look-up more, now, because a person asked for it.
+-- One look-up more, now, because a person asked for it; not while one is under way or was a moment ago.
 update run r set lookups_granted = greatest(r.lookups_granted, r.lookups + 1 - %(budget)s::integer), next_lookup_at = clock_timestamp()
 where r.run_id = %(run_id)s::uuid and r.execution = 'unknown' and r.native_run_id is not null
+    and r.updated_at < clock_timestamp() - make_interval(secs => %(pause_seconds)s::double precision)
 
 -- name: note
 -- A look-up that proved nothing: what it said, when that is a word we know.

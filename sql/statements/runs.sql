@@ -134,3 +134,17 @@ select m.run_id, %(revision)s::bigint, false, %(body)s::bytea, %(sha256)s::bytea
 on conflict (run_id) do update set
     revision = excluded.revision, body = excluded.body, sha256 = excluded.sha256, updated_at = now()
 where not s.complete and s.revision < excluded.revision
+
+-- name: acknowledge
+-- The owner accepts an incomplete answer of a run that succeeded; doing so again changes nothing.
+with moved as (
+    update run r set
+        acknowledged_at = coalesce(r.acknowledged_at, now()), attention = null,
+        updated_at = case when r.acknowledged_at is null then now() else r.updated_at end
+    where r.run_id = %(run_id)s::uuid and r.account_id = %(account_id)s::uuid and r.application_id = %(application_id)s::uuid
+        and r.execution = 'succeeded' and r.persistence = 'incomplete'
+    returning r.run_id, r.acknowledged_at = r.updated_at as first_time
+), noted as (
+    insert into evidence (run_id, kind) select m.run_id, 'acknowledged' from moved m where m.first_time
+)
+select m.first_time from moved m

@@ -17,18 +17,24 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from gateway.admission.gate import Admitted, Gate
+from gateway.bindings.resolve import Resolve
 from gateway.bindings.vault import KeyRing, Vault
 from gateway.bindings.visible import VisibleApplications
 from gateway.domain.ids import ApplicationId, RunId
 from gateway.domain.limits import ActiveLimits
+from gateway.http_client import HttpClient
 from gateway.identity.accounts import AccessCheck
 from gateway.identity.tokens import HmacIdentity, sign_token
 from gateway.runs.history import History
 from gateway.runs.live import LiveRun, LiveRuns
+from gateway.runs.look_up import LookUp
 from gateway.runs.read import Reads
+from gateway.runs.refresh import Refresh
+from gateway.runs.save import Save
 from gateway.runs.streams import Streams
 from gateway.runs.submit import Submissions
 from gateway.store.database import Database
+from gateway.upstream.lookup import BridgeLookup
 from gateway.web.routes import build_web
 from gateway.web.services import Demo, DemoUser, Readiness, Services, WebSettings
 
@@ -202,7 +208,10 @@ async def open_world(
     chosen = settings or web_settings()
     # Beside the application's pool: what a test writes is committed at once.
     with psycopg.connect(database_url, autocommit=True) as connection:
-        async with await Database.open(pool_url or database_url, call_seconds=call_seconds) as database:
+        async with (
+            await Database.open(pool_url or database_url, call_seconds=call_seconds) as database,
+            HttpClient(connect_seconds=1) as http_client,
+        ):
             access = AccessCheck(database, create_unknown=True)
             reads = Reads(database)
             gate = Gate(
@@ -221,6 +230,9 @@ async def open_world(
                 submissions=Submissions(gate=gate, reads=reads, begin=begun.begin, own=begun.own),
                 streams=Streams(live_runs=begun.live_runs, reads=reads, draining=lambda: False),
                 reads=reads,
+                refresh=Refresh(
+                    reads, LookUp(database, Resolve(database, VAULT), BridgeLookup(http_client), 1, 1.0), Save(database), begun.own
+                ),
                 history=History(database),
                 applications=VisibleApplications(database, VAULT, 50),
                 health=health,
