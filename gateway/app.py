@@ -19,6 +19,7 @@ from gateway.admission.moderation import LocalRules, Moderator, RuleInvalid
 from gateway.bindings.resolve import Resolve
 from gateway.bindings.vault import KeyRing, Vault
 from gateway.bindings.visible import VisibleApplications
+from gateway.domain.fault_points import At, pass_by
 from gateway.http_client import HttpClient
 from gateway.identity.accounts import AccessCheck
 from gateway.identity.tokens import ClaimNames, HmacIdentity, Identity
@@ -119,6 +120,7 @@ async def build_app(
     upstream: Upstream | None = None,
     demo: Demo | None = None,
     clock: Callable[[], float] = time.monotonic,
+    at: At = pass_by,
 ) -> Gateway:
     """Wire one replica. What is given replaces what the settings would make. Raises SettingsInvalid for what only wiring can find."""
     if settings.database_url is None:
@@ -141,6 +143,7 @@ async def build_app(
         checkpoint_seconds=settings.checkpoint_seconds,
         own=tasks.own,
         clock=clock,
+        at=at,
     )
     supervisor = Supervisor(execute, tasks, live_runs)
     heartbeat = Heartbeat(
@@ -150,9 +153,10 @@ async def build_app(
         period_seconds=settings.heartbeat_seconds,
         lease_seconds=settings.lease_seconds,
         clock=clock,
+        at=at,
     )
-    look_up = LookUp(database, resolve, BridgeLookup(http_client), settings.lookup_max, settings.lookup_first_seconds)
-    save = Save(database)
+    look_up = LookUp(database, resolve, BridgeLookup(http_client), settings.lookup_max, settings.lookup_first_seconds, at)
+    save = Save(database, at)
     reconciler = Reconciler(
         database=database,
         look_up=look_up,
@@ -160,6 +164,7 @@ async def build_app(
         may_expire=heartbeat.may_expire,
         period_seconds=settings.reconcile_seconds,
         lookup_first_seconds=settings.lookup_first_seconds,
+        at=at,
     )
     access = AccessCheck(database, create_unknown=settings.accounts == "auto")
     reads = Reads(database)
@@ -172,6 +177,7 @@ async def build_app(
         lease_seconds=settings.lease_seconds,
         quota_zone=settings.quota_zone,
         draining=lambda: supervisor.draining,
+        at=at,
     )
     services = Services(
         identity=chosen_identity,

@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 from gateway.admission.moderation import Moderator, moderate
 from gateway.admission.validation import parse_submission, title_of
+from gateway.domain.fault_points import At, Step, pass_by, through
 from gateway.domain.ids import AccountId, ApplicationId, AttemptToken, ConversationId, CorrelationId, RunId
 from gateway.domain.limits import ActiveLimits
 from gateway.domain.problems import Code, Refused
@@ -88,6 +89,7 @@ class Gate:
     lease_seconds: float
     quota_zone: str
     draining: Callable[[], bool]
+    at: At = pass_by
 
     async def check(self, claims: Claims, application_id: ApplicationId, body: bytes) -> Checked | Replayed:
         """All checks up to moderation. Raises Refused; nothing was written then, and an existing run of the submission wins over it."""
@@ -180,7 +182,7 @@ class Gate:
             if row.verdict == Verdict.ADMITTED:
                 if self.draining():
                     raise Refused(Code.DRAINING)
-                await tx.commit()
+                await through(self.at, Step.ADMISSION, tx.commit())
             return row
 
     async def _own_attempt(self, admitting: "_Admitting") -> Admitted | None:

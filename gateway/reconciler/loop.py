@@ -8,6 +8,7 @@ from typing import Final
 
 import structlog
 
+from gateway.domain.fault_points import At, Step, pass_by, through
 from gateway.domain.raised_at import raised_at
 from gateway.domain.states import Execution
 from gateway.runs.look_up import LookUp
@@ -29,6 +30,7 @@ class Reconciler:
     may_expire: Callable[[], bool]
     period_seconds: float
     lookup_first_seconds: float
+    at: At = pass_by
 
     async def run(self) -> None:
         """Sweep until cancelled; replicas spread out by jitter."""
@@ -49,8 +51,8 @@ class Reconciler:
     async def _expire(self) -> None:
         if not self.may_expire():
             return
-        released = await leases.release_expired(self.database)
-        expired = await leases.expire(self.database, lookup_first_seconds=self.lookup_first_seconds)
+        released = await through(self.at, Step.RELEASE_EXPIRED, leases.release_expired(self.database))
+        expired = await through(self.at, Step.EXPIRE, leases.expire(self.database, lookup_first_seconds=self.lookup_first_seconds))
         for execution, rows in ((Execution.RELEASED, released), (Execution.UNKNOWN, expired)):
             for row in rows:
                 _log.warning("lease_lost", run_id=str(row.run_id), execution=execution.value)

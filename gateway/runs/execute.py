@@ -6,10 +6,10 @@ is ever sent twice: the POST is behind the fence, and whatever breaks after it l
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final, TypeVar
 from uuid import uuid4
 
 import structlog
@@ -28,6 +28,7 @@ from gateway.domain.evidence import (
     StreamBroken,
     StreamFact,
 )
+from gateway.domain.fault_points import At, Step, pass_by, through
 from gateway.domain.ids import ThreadId
 from gateway.domain.limits import StreamBounds
 from gateway.domain.raised_at import raised_at
@@ -53,6 +54,7 @@ NATIVE_ID_SOON_SECONDS: Final = 0.05
 CONFIRM_SECONDS: Final = 10.0
 """How long after upstream finished the browser waits to hear that the answer is saved (interface.md "The stream")."""
 _FENCE_PAUSE_SECONDS: Final = 0.05
+_Result = TypeVar("_Result")
 
 _log: Final[structlog.stdlib.BoundLogger] = structlog.get_logger("gateway.runs.execute")
 
@@ -81,6 +83,7 @@ class Execute:
     checkpoint_seconds: float
     own: Own
     clock: Callable[[], float]
+    at: At = pass_by
 
     async def __call__(self, live: LiveRun) -> None:
         """Execute the run. Cancelling it (draining, when the budget is spent) settles it by what is then known."""
@@ -161,11 +164,11 @@ class _Execution:
         if not application.binding_valid:
             return _before_fence(Reason.BINDING_INVALIDATED)
         upstream, endpoint, key = self._deps.upstream, application.endpoint, application.capabilities_key
-        if await upstream.check_capabilities(endpoint, key) is None:
+        if await through(self._deps.at, Step.CAPABILITIES, upstream.check_capabilities(endpoint, key)) is None:
             return _before_fence(Reason.CAPABILITIES_FAILED)
         if application.thread_id is not None:
             return _Prepared(application, application.thread_id, thread_bound=True)
-        thread_id = await upstream.create_thread(endpoint, key)
+        thread_id = await through(self._deps.at, Step.THREAD, upstream.create_thread(endpoint, key))
         if thread_id is None:
             return _before_fence(Reason.THREAD_FAILED)
         return _Prepared(application, thread_id, thread_bound=False)
@@ -177,7 +180,7 @@ class _Execution:
         self._window_opened_at = self._deps.clock()
         while (left := self._window_left()) > 0:
             try:
-                row = await store.fence(
+                fence = store.fence(
                     self._deps.database,
                     run_id=self._run_id,
                     attempt_token=self._token,
@@ -187,6 +190,7 @@ class _Execution:
                     lease_seconds=self._deps.lease_seconds,
                     deadline_seconds=left,
                 )
+                row = await through(self._deps.at, Step.FENCE, fence)
                 verdict = FenceVerdict(row.verdict)
                 if verdict is FenceVerdict.DISPATCHED:
                     assert row.fenced_at is not None
@@ -233,7 +237,8 @@ class _Execution:
             async with asyncio.timeout(None) as scope:
                 clock = StreamClock(self._deps.bounds, scope)
                 application = prepared.application
-                opened = await self._deps.upstream.generate(application.endpoint, application.capabilities_key, request, self._gate)
+                post = self._deps.upstream.generate(application.endpoint, application.capabilities_key, request, self._gate)
+                opened = await through(self._deps.at, Step.POST, post)
                 if isinstance(opened, NotSent | Rejected | BadResponse):
                     return opened
                 self._response = opened
@@ -297,7 +302,7 @@ class _Execution:
         while not self._over:
             self._news.clear()
             native_run_id = parser.native_run_id
-            moved = await until_committed(lambda: store.start(self._deps.database, self._run_id, self._token, native_run_id))  # noqa: B023
+            moved = await self._committed(Step.START, lambda: store.start(self._deps.database, self._run_id, self._token, native_run_id))  # noqa: B023
             if moved is not None and self._live.view.execution is Execution.DISPATCHED:
                 self._live.moved(Execution.RUNNING, moved.updated_at)
             if native_run_id is not None:
@@ -316,7 +321,9 @@ class _Execution:
                 continue
             self._changed, revision = False, revision + 1
             with contextlib.suppress(DatabaseTrouble):  # the next one has all of it
-                await store.checkpoint(self._deps.database, self._run_id, self._token, revision, self._parser.snapshot(complete=False))
+                seen = self._parser.snapshot(complete=False)
+                kept = store.checkpoint(self._deps.database, self._run_id, self._token, revision, seen)
+                await through(self._deps.at, Step.CHECKPOINT, kept)
 
     def _publish(self, piece: bytes) -> None:
         if self._held is None:
@@ -335,7 +342,9 @@ class _Execution:
         self._over = True
         self._news.set()
         if isinstance(fact, NotSent):
-            moved = await until_committed(lambda: store.release(self._deps.database, self._run_id, self._token, fact.reason, fact.proof))
+            moved = await self._committed(
+                Step.RELEASE, lambda: store.release(self._deps.database, self._run_id, self._token, fact.reason, fact.proof)
+            )
             if moved is None:
                 await self._tell_as_it_is()
             else:
@@ -359,7 +368,7 @@ class _Execution:
         settlement = self._settlement(transition, fact)
         not_confirmed = asyncio.get_running_loop().call_later(CONFIRM_SECONDS, self._live.not_confirmed)
         try:
-            row = await until_committed(lambda: store.settle(self._deps.database, self._run_id, self._token, settlement))
+            row = await self._committed(Step.SETTLE, lambda: store.settle(self._deps.database, self._run_id, self._token, settlement))
             if row is None:
                 # The guard refused: our own earlier statement was committed, or somebody else brought the end first.
                 await self._tell_as_it_is()
@@ -368,6 +377,9 @@ class _Execution:
                 self._tell(told, Persistence(row.persistence), row.updated_at, row.finished_at)
         finally:
             not_confirmed.cancel()
+
+    async def _committed(self, step: Step, write: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:
+        return await until_committed(lambda: through(self._deps.at, step, write()))
 
     def _settlement(self, transition: Transition, fact: Fact) -> Settlement:
         parser = self._parser

@@ -12,6 +12,7 @@ import structlog
 from gateway.bindings.resolve import Resolve
 from gateway.domain.decide import decide
 from gateway.domain.evidence import LookedUp, LookupStatus
+from gateway.domain.fault_points import At, Step, pass_by, through
 from gateway.domain.ids import ApplicationId, ConversationId, NativeRunId, RunId, ThreadId
 from gateway.domain.states import Attention, Execution
 from gateway.runs.read import POLL_SECONDS
@@ -35,6 +36,7 @@ class LookUp:
     lookup: RunLookup
     budget: int
     first_seconds: float
+    at: At = pass_by
 
     async def claim_due(self) -> "list[Claimed]":
         """Take what is due now, at most AT_ONCE."""
@@ -51,23 +53,26 @@ class LookUp:
         application = await self.resolve.usable(ApplicationId(row.application_id), ConversationId(row.conversation_id))
         if application is None or application.fingerprint != row.fingerprint:
             why = "unusable" if application is None else "fingerprint_changed"
-            await store.refuse(self.database, row.run_id, claim, why=why)
+            await through(self.at, Step.LOOKUP_WRITE, store.refuse(self.database, row.run_id, claim, why=why))
             _log.warning("lookup_refused", run_id=str(row.run_id), why=why)
             return
-        answer = await self.lookup.look_up(application.endpoint, ThreadId(row.thread_id), NativeRunId(row.native_run_id))
+        asked = self.lookup.look_up(application.endpoint, ThreadId(row.thread_id), NativeRunId(row.native_run_id))
+        answer = await through(self.at, Step.LOOKUP, asked)
         transition = decide(Execution.UNKNOWN, answer)
         _log.info("looked_up", run_id=str(row.run_id), status=answer.status.value)
         if transition is None:
-            await store.note(self.database, row.run_id, claim, status=answer.status.value, native_status=_known(answer))
+            note = store.note(self.database, row.run_id, claim, status=answer.status.value, native_status=_known(answer))
+            await through(self.at, Step.LOOKUP_WRITE, note)
             return
         if transition.to is Execution.SUCCEEDED:
             # It ran, and its text is not all here: the owner may accept what there is and go on (contract D9).
             transition = replace(transition, attention=Attention.USER)
-        await store.settle(self.database, row.run_id, claim, transition, status=answer.status.value)
+        settle = store.settle(self.database, row.run_id, claim, transition, status=answer.status.value)
+        await through(self.at, Step.LOOKUP_WRITE, settle)
 
     async def exhaust(self) -> None:
         """Ask an operator about all that look-ups could not settle."""
-        await store.exhaust(self.database, budget=self.budget)
+        await through(self.at, Step.EXHAUST, store.exhaust(self.database, budget=self.budget))
 
     async def grant(self, run_id: RunId) -> bool:
         """One look-up more, because a person asked; False when there was one a moment ago."""
@@ -75,8 +80,8 @@ class LookUp:
 
     async def _claim(self, limit: int, run_id: RunId | None) -> "list[Claimed]":
         claim = uuid4()
-        rows = await store.claim(self.database, claim, budget=self.budget, first_seconds=self.first_seconds, limit=limit, run_id=run_id)
-        return [Claimed(row, claim) for row in rows]
+        due = store.claim(self.database, claim, budget=self.budget, first_seconds=self.first_seconds, limit=limit, run_id=run_id)
+        return [Claimed(row, claim) for row in await through(self.at, Step.LOOKUP_CLAIM, due)]
 
 
 @dataclass(frozen=True, slots=True)

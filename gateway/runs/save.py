@@ -26,16 +26,19 @@ class Save:
 
     async def due(self) -> None:
         """Save what is due now."""
-        for row in await store.claim(self.database, limit=AT_ONCE):
+        for row in await self._claim(AT_ONCE, None):
             await self._save(row)
 
     async def now(self, run_id: RunId) -> bool:
         """Save this run now, because a person asked. False: it is not pending."""
         if not await store.due_now(self.database, run_id):
             return False
-        for row in await store.claim(self.database, limit=1, run_id=run_id):
+        for row in await self._claim(1, run_id):
             await self._save(row)
         return True
+
+    async def _claim(self, limit: int, run_id: RunId | None) -> list[PendingRow]:
+        return await through(self.at, Step.SAVE_CLAIM, store.claim(self.database, limit=limit, run_id=run_id))
 
     async def _save(self, row: PendingRow) -> None:
         run_id = RunId(row.run_id)
@@ -43,7 +46,7 @@ class Save:
             _log.error("snapshot_hash_differs", run_id=str(run_id))
             return
         try:
-            saved = await store.save(self.database, run_id, snapshots.parse(row.body), row.sha256)
+            saved = await through(self.at, Step.SAVE, store.save(self.database, run_id, snapshots.parse(row.body), row.sha256))
         except (StoreError, ValueError) as error:
             _log.error("save_failed", run_id=str(run_id), error=type(error).__name__)
             return
