@@ -1,1 +1,1 @@
-"""How an upstream is spoken to. `protocol` is what others see; `generate` sends the one POST, `lookup` can only ask (docs/decisions/0002)."""
+"""How an upstream is spoken to. `protocol` is what others see; `generate` sends the one POST, `lookup` can only ask (decision 0002)."""
