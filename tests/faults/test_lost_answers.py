@@ -20,7 +20,7 @@ COMMITS = {
     "admission": b"COMMIT",
     "fence": b"fence_v1",
     "native id": b"'started'",
-    "settle": b"insert into item",
+    "settle": b"write_items_v1",
 }
 
 
@@ -125,7 +125,7 @@ async def test_an_outage_while_an_answer_is_settled_loses_nothing(database_url: 
     async with proxied(database_url) as (stack, proxy, replica):
         application = await stack.application()
         ada = replica.client("ada")
-        proxy.fault = CutBeforeQuery(b"insert into item")
+        proxy.fault = CutBeforeQuery(b"write_items_v1")
         submitted = asyncio.create_task(ada.ask(application, "s1", "hello"))
         await proxy.struck.wait()
         refusals_before = proxy.connections
