@@ -117,6 +117,8 @@ class _Execution:
         self._held: list[bytes] | None = None
         self._response: OpenStream | None = None
         self._changed = False
+        self._revision = 0
+        self._checkpoint_timer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         fact: Fact
@@ -285,7 +287,7 @@ class _Execution:
         if not self._started:
             self._started = True
             self._deps.own(self._record_start(), "record start")
-            self._deps.own(self._keep_checkpoints(), "checkpoints")
+            self._plan_checkpoint()
         self._news.set()
 
     async def _record_start(self) -> None:
@@ -310,20 +312,26 @@ class _Execution:
                 return
             await self._news.wait()
 
-    async def _keep_checkpoints(self) -> None:
+    def _plan_checkpoint(self) -> None:
+        self._checkpoint_timer = asyncio.get_running_loop().call_later(self._deps.checkpoint_seconds, self._checkpoint_due)
+
+    def _checkpoint_due(self) -> None:
         """While the stream lives, keep what was seen: at most every `checkpoint_seconds`, and only when something was."""
-        revision = 0
-        while True:
-            await asyncio.sleep(self._deps.checkpoint_seconds)
-            if self._over:
-                return
-            if not self._changed or self._parser is None:
-                continue
-            self._changed, revision = False, revision + 1
-            with contextlib.suppress(DatabaseTrouble):  # the next one has all of it
-                seen = self._parser.snapshot(complete=False)
-                kept = store.checkpoint(self._deps.database, self._run_id, self._token, revision, seen)
-                await through(self._deps.at, Step.CHECKPOINT, kept)
+        if self._over:
+            return
+        if self._changed:
+            self._changed = False
+            self._deps.own(self._checkpoint(), "checkpoint").add_done_callback(lambda _: self._plan_checkpoint())
+        else:
+            self._plan_checkpoint()
+
+    async def _checkpoint(self) -> None:
+        assert self._parser is not None
+        self._revision += 1
+        with contextlib.suppress(DatabaseTrouble):  # the next one has all of it
+            seen = self._parser.snapshot(complete=False)
+            kept = store.checkpoint(self._deps.database, self._run_id, self._token, self._revision, seen)
+            await through(self._deps.at, Step.CHECKPOINT, kept)
 
     def _publish(self, piece: bytes) -> None:
         if self._held is None:
@@ -341,6 +349,8 @@ class _Execution:
     async def _end(self, fact: Fact) -> None:
         self._over = True
         self._news.set()
+        if self._checkpoint_timer is not None:
+            self._checkpoint_timer.cancel()
         if isinstance(fact, NotSent):
             moved = await self._committed(
                 Step.RELEASE, lambda: store.release(self._deps.database, self._run_id, self._token, fact.reason, fact.proof)
