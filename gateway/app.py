@@ -29,8 +29,10 @@ from gateway.runs.heartbeat import Heartbeat
 from gateway.runs.history import History
 from gateway.runs.live import LiveRuns
 from gateway.runs.look_up import LookUp
+from gateway.runs.operator_reads import OperatorReads
 from gateway.runs.read import Reads
 from gateway.runs.refresh import Refresh
+from gateway.runs.resolve import OperatorActs
 from gateway.runs.save import Save
 from gateway.runs.streams import Streams
 from gateway.runs.submit import Submissions
@@ -168,6 +170,7 @@ async def build_app(
     )
     access = AccessCheck(database, create_unknown=settings.accounts == "auto")
     reads = Reads(database)
+    operator_reads = OperatorReads(database, settings.resolution_gate_seconds)
     gate = Gate(
         database=database,
         access_check=access,
@@ -188,6 +191,8 @@ async def build_app(
         refresh=Refresh(reads, look_up, save, tasks.own),
         history=History(database),
         applications=VisibleApplications(database, vault, settings.max_active_per_app),
+        operator_reads=operator_reads,
+        operator_acts=OperatorActs(database, operator_reads, look_up, save, tasks.own),
         health=ReplicaHealth(database, bool(settings.encryption_keys), lambda: supervisor.draining),
         settings=WebSettings(
             session_cookie=settings.session_cookie,

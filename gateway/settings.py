@@ -340,6 +340,11 @@ class Settings(BaseSettings):
         )
 
     @property
+    def resolution_gate_seconds(self) -> float:
+        """How long after its fence a POST may still be on its way (design.md "From request to POST" 5)."""
+        return self.send_window_seconds + self.stream_total_seconds
+
+    @property
     def active_limits(self) -> ActiveLimits:
         """How many runs may hold a slot at once."""
         return ActiveLimits(per_user=self.max_active_per_user, per_application=self.max_active_per_app)

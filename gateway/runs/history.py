@@ -3,13 +3,10 @@
 Reading of single runs is `read`, the JSON of items is `items`.
 """
 
-import base64
-import binascii
-import hashlib
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -20,6 +17,7 @@ from gateway.domain.reasons import Reason
 from gateway.domain.snapshot import MessageItem, ToolItem, ToolStatus
 from gateway.domain.text import is_storable
 from gateway.identity.accounts import Access
+from gateway.runs.cursors import opened, opened_moment, sealed, sealed_moment
 from gateway.runs.items import UserMessage, VisibleItem, item_json, user_message_state
 from gateway.runs.read import RunView, rfc3339, run_json, run_view
 from gateway.store import history as store
@@ -27,12 +25,7 @@ from gateway.store import runs as run_store
 from gateway.store.database import Database
 from gateway.store.history import ConversationRow, ItemRow, Owner, RemovedRow
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
-_CONVERSATION_CURSOR: Final = struct.Struct(">q16s")
 _ITEM_CURSOR: Final = struct.Struct(">qi")
-_SEAL_BYTES: Final = 4
-"""Ties a cursor to the list it came from, so that a mix-up is refused instead of giving odd pages. No secret: rights are in the SQL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +102,7 @@ class History:
         shown = rows[:limit]
         following = None
         if len(rows) > limit:
-            following = _sealed(_ITEM_CURSOR.pack(shown[-1].sequence, shown[-1].position), scope)
+            following = sealed(_ITEM_CURSOR.pack(shown[-1].sequence, shown[-1].position), scope)
         return ItemPage([(RunId(row.run_id), _visible(row)) for row in shown], following)
 
     async def rename(self, access: Access, application_id: ApplicationId, conversation_id: ConversationId, title: str) -> ConversationView:
@@ -209,36 +202,14 @@ def _visible(row: ItemRow) -> VisibleItem:
 
 
 def _cursor_after(row: ConversationRow, scope: str) -> str:
-    return _sealed(_CONVERSATION_CURSOR.pack((row.updated_at - _EPOCH) // _MICROSECOND, row.conversation_id.bytes), scope)
+    return sealed_moment(row.updated_at, row.conversation_id, scope)
 
 
 def _conversation_cursor(cursor: str, scope: str) -> tuple[datetime, ConversationId]:
-    microseconds, conversation_id = _CONVERSATION_CURSOR.unpack(_opened(cursor, scope, _CONVERSATION_CURSOR.size))
-    try:
-        return _EPOCH + microseconds * _MICROSECOND, ConversationId(UUID(bytes=conversation_id))
-    except OverflowError:
-        raise Refused(Code.MALFORMED_REQUEST) from None
+    at, conversation_id = opened_moment(cursor, scope)
+    return at, ConversationId(conversation_id)
 
 
 def _item_cursor(cursor: str, scope: str) -> tuple[int, int]:
-    sequence, position = _ITEM_CURSOR.unpack(_opened(cursor, scope, _ITEM_CURSOR.size))
+    sequence, position = _ITEM_CURSOR.unpack(opened(cursor, scope, _ITEM_CURSOR.size))
     return int(sequence), int(position)
-
-
-def _sealed(payload: bytes, scope: str) -> str:
-    return base64.urlsafe_b64encode(payload + _seal(payload, scope)).rstrip(b"=").decode()
-
-
-def _opened(cursor: str, scope: str, size: int) -> bytes:
-    try:
-        raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError):
-        raise Refused(Code.MALFORMED_REQUEST) from None
-    payload = raw[:-_SEAL_BYTES]
-    if len(payload) != size or raw[-_SEAL_BYTES:] != _seal(payload, scope):
-        raise Refused(Code.MALFORMED_REQUEST)
-    return payload
-
-
-def _seal(payload: bytes, scope: str) -> bytes:
-    return hashlib.sha256(scope.encode() + b"\0" + payload).digest()[:_SEAL_BYTES]

@@ -7,7 +7,7 @@ from uuid import UUID
 from gateway.domain.decide import Transition
 from gateway.domain.ids import RunId
 from gateway.domain.states import Persistence, persistence_sources
-from gateway.store.database import Database
+from gateway.store.database import Database, Transaction
 from gateway.store.statements import statement
 
 _CLAIM: Final = statement("lookups.claim")
@@ -50,9 +50,9 @@ async def claim(
     return await db.all(_CLAIM, ClaimedRow, params)
 
 
-async def grant(db: Database, run_id: RunId, *, budget: int, pause_seconds: float) -> bool:
+async def grant(within: Database | Transaction, run_id: RunId, *, budget: int, pause_seconds: float) -> bool:
     """One look-up more, now. False: not unknown, nothing to look it up by, or a look-up less than `pause_seconds` ago."""
-    return await db.execute(_GRANT, {"run_id": run_id, "budget": budget, "pause_seconds": pause_seconds}) > 0
+    return await within.execute(_GRANT, {"run_id": run_id, "budget": budget, "pause_seconds": pause_seconds}) > 0
 
 
 async def note(db: Database, run_id: UUID, claim_token: UUID, *, status: str, native_status: str | None) -> None:

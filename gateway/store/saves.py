@@ -6,7 +6,7 @@ from uuid import UUID
 
 from gateway.domain.ids import RunId
 from gateway.domain.snapshot import Snapshot
-from gateway.store.database import Database
+from gateway.store.database import Database, Transaction
 from gateway.store.runs import item_params
 from gateway.store.statements import statement
 
@@ -38,9 +38,9 @@ async def claim(db: Database, *, limit: int, run_id: RunId | None = None) -> lis
     return await db.all(_CLAIM, PendingRow, {"limit": limit, "again_seconds": AGAIN_SECONDS, "run_id": run_id})
 
 
-async def due_now(db: Database, run_id: RunId) -> bool:
+async def due_now(within: Database | Transaction, run_id: RunId) -> bool:
     """Make the save of a pending run due. False: it is not pending."""
-    return await db.execute(_DUE_NOW, {"run_id": run_id}) > 0
+    return await within.execute(_DUE_NOW, {"run_id": run_id}) > 0
 
 
 async def save(db: Database, run_id: RunId, snapshot: Snapshot, sha256: bytes) -> bool:

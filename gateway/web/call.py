@@ -54,10 +54,15 @@ class Call:
 
 
 def path_uuid(path: Mapping[str, str], name: str) -> UUID:
-    text = path[name]
-    if _UUID.fullmatch(text) is None:
+    found = uuid_of(path[name])
+    if found is None:
         raise Refused(Code.NOT_FOUND)
-    return UUID(text)
+    return found
+
+
+def uuid_of(text: str) -> UUID | None:
+    """The UUID in its one form with hyphens; None for any other text, also for what `UUID` itself would take."""
+    return UUID(text) if _UUID.fullmatch(text) else None
 
 
 def json_response(document: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -93,7 +98,14 @@ class Submitter:
     handler: Callable[[Call, Claims, ApplicationId], Awaitable[ASGIApp]]
 
 
-Caller = Anybody | ActiveAccount | ApplicationUser | Submitter
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """An active account with the role `operator`."""
+
+    handler: Callable[[Call, Access], Awaitable[ASGIApp]]
+
+
+Caller = Anybody | ActiveAccount | ApplicationUser | Submitter | Operator
 
 
 class Method(StrEnum):

@@ -1,27 +1,23 @@
 """Conversations over HTTP: list, read, rename, delete. The use cases are `gateway.runs.history`."""
 
-import re
 from typing import Final
 
 from starlette.types import ASGIApp
 
 from gateway.domain.ids import ApplicationId, ConversationId
-from gateway.domain.limits import PAGE_DEFAULT, PAGE_MAX
 from gateway.domain.problems import Code, Refused
 from gateway.identity.accounts import Access
 from gateway.runs.history import conversation_json, item_page_json, removed_json
 from gateway.web.body import json_object
 from gateway.web.call import Call, json_response
+from gateway.web.query import page_of
 
-_LIMIT: Final = re.compile(r"[0-9]{1,4}")
 _TITLE: Final = frozenset({"title"})
-CURSOR_CHARACTERS: Final = 200
-"""Ours have fewer than 50."""
 
 
 async def list_conversations(call: Call, access: Access, application_id: ApplicationId) -> ASGIApp:
     """GET …/conversations."""
-    limit, cursor = _page(call)
+    limit, cursor = page_of(call)
     page = await call.services.history.conversations(access, application_id, limit=limit, cursor=cursor)
     return json_response({"conversations": [conversation_json(view) for view in page.conversations], "next": page.next})
 
@@ -48,7 +44,7 @@ async def delete_conversation(call: Call, access: Access, application_id: Applic
 async def list_items(call: Call, access: Access, application_id: ApplicationId) -> ASGIApp:
     """GET …/conversations/{conversation_id}/items."""
     conversation_id = _conversation(call)
-    limit, cursor = _page(call)
+    limit, cursor = page_of(call)
     return json_response(
         item_page_json(await call.services.history.items(access, application_id, conversation_id, limit=limit, cursor=cursor))
     )
@@ -56,16 +52,3 @@ async def list_items(call: Call, access: Access, application_id: ApplicationId) 
 
 def _conversation(call: Call) -> ConversationId:
     return ConversationId(call.path_id("conversation_id"))
-
-
-def _page(call: Call) -> tuple[int, str | None]:
-    """The query's limit and cursor. Raises Refused(malformed_request) for a limit outside 1 to 200, and for either given twice."""
-    limits, cursors = call.query.getlist("limit"), call.query.getlist("cursor")
-    if len(limits) > 1 or len(cursors) > 1 or (cursors and not 0 < len(cursors[0]) <= CURSOR_CHARACTERS):
-        raise Refused(Code.MALFORMED_REQUEST)
-    limit = PAGE_DEFAULT
-    if limits:
-        if _LIMIT.fullmatch(limits[0]) is None or not 1 <= int(limits[0]) <= PAGE_MAX:
-            raise Refused(Code.MALFORMED_REQUEST)
-        limit = int(limits[0])
-    return limit, cursors[0] if cursors else None

@@ -11,7 +11,7 @@ from gateway.domain.ids import ApplicationId
 from gateway.domain.problems import Code, Refused
 from gateway.web.auth import check_origin, credential
 from gateway.web.body import SenderLeft
-from gateway.web.call import STREAM, ActiveAccount, Anybody, ApplicationUser, Call, RouteSpec, Submitter, path_uuid
+from gateway.web.call import STREAM, ActiveAccount, Anybody, ApplicationUser, Call, Operator, RouteSpec, Submitter, path_uuid
 from gateway.web.middleware import REQUEST_ID, ROUTE_TEMPLATE
 from gateway.web.negotiation import Answer, negotiate
 from gateway.web.problems import problem, refusal_of
@@ -86,5 +86,10 @@ class Endpoint:
                 return await caller.handler(call, await services.access.application(claims, application_id), application_id)
             case Submitter():
                 return await caller.handler(call, claims, ApplicationId(path_uuid(call.path, APPLICATION)))
+            case Operator():
+                access = await services.access.account(claims)
+                if not access.operator:
+                    raise Refused(Code.NOT_OPERATOR)
+                return await caller.handler(call, access)
             case _:
                 assert_never(caller)

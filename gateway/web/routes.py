@@ -9,7 +9,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
 from gateway.domain.problems import Code, Refused
-from gateway.web import account_routes, conversation_routes, demo, health_routes, run_routes
+from gateway.web import account_routes, conversation_routes, demo, health_routes, operator_routes, run_routes
 from gateway.web.call import (
     ANYTHING,
     JSON,
@@ -19,6 +19,7 @@ from gateway.web.call import (
     Anybody,
     ApplicationUser,
     Method,
+    Operator,
     RouteSpec,
     Submitter,
 )
@@ -32,6 +33,8 @@ _APPS: Final = "/api/internal/apps"
 _AGENT: Final = f"{_APPS}/{{app_id}}/agent"
 _RUN: Final = f"{_AGENT}/runs/{{run_id}}"
 _CONVERSATION: Final = f"{_AGENT}/conversations/{{conversation_id}}"
+_OPERATOR: Final = "/api/operator"
+_OPERATOR_RUN: Final = f"{_OPERATOR}/runs/{{run_id}}"
 _S, _M = RouteSpec, Method
 
 PUBLIC_ROUTES: Final[tuple[RouteSpec, ...]] = (
@@ -94,6 +97,31 @@ PUBLIC_ROUTES: Final[tuple[RouteSpec, ...]] = (
         caller=ApplicationUser(conversation_routes.list_items),
         answers=JSON,
     ),
+    _S(path=f"{_OPERATOR}/runs", method=_M.GET, name="operator_list_runs", caller=Operator(operator_routes.list_runs), answers=JSON),
+    _S(path=_OPERATOR_RUN, method=_M.GET, name="operator_read_run", caller=Operator(operator_routes.read_run), answers=JSON),
+    _S(
+        path=f"{_OPERATOR_RUN}/lookup",
+        method=_M.POST,
+        name="operator_look_up_run",
+        caller=Operator(operator_routes.look_up_run),
+        answers=JSON,
+    ),
+    _S(
+        path=f"{_OPERATOR_RUN}/retry-save",
+        method=_M.POST,
+        name="operator_retry_save",
+        caller=Operator(operator_routes.retry_save),
+        answers=JSON,
+    ),
+    _S(
+        path=f"{_OPERATOR_RUN}/resolve",
+        method=_M.POST,
+        name="operator_resolve_run",
+        caller=Operator(operator_routes.resolve_run),
+        answers=JSON,
+        body=True,
+    ),
+    _S(path=f"{_OPERATOR}/audit", method=_M.GET, name="operator_list_audit", caller=Operator(operator_routes.list_audit), answers=JSON),
 )
 """The routes of every gateway."""
 

@@ -11,8 +11,10 @@ from gateway.bindings.visible import VisibleApplications
 from gateway.identity.accounts import AccessCheck
 from gateway.identity.tokens import Identity
 from gateway.runs.history import History
+from gateway.runs.operator_reads import OperatorReads
 from gateway.runs.read import Reads
 from gateway.runs.refresh import Refresh
+from gateway.runs.resolve import OperatorActs
 from gateway.runs.streams import Streams
 from gateway.runs.submit import Submissions
 
@@ -70,6 +72,8 @@ class Services:
     refresh: Refresh
     history: History
     applications: VisibleApplications
+    operator_reads: OperatorReads
+    operator_acts: OperatorActs
     health: Health
     settings: WebSettings = field(default_factory=WebSettings)
     demo: Demo | None = None

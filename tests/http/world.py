@@ -28,8 +28,10 @@ from gateway.identity.tokens import HmacIdentity, sign_token
 from gateway.runs.history import History
 from gateway.runs.live import LiveRun, LiveRuns
 from gateway.runs.look_up import LookUp
+from gateway.runs.operator_reads import OperatorReads
 from gateway.runs.read import Reads
 from gateway.runs.refresh import Refresh
+from gateway.runs.resolve import OperatorActs
 from gateway.runs.save import Save
 from gateway.runs.streams import Streams
 from gateway.runs.submit import Submissions
@@ -213,7 +215,8 @@ async def open_world(
             HttpClient(connect_seconds=1) as http_client,
         ):
             access = AccessCheck(database, create_unknown=True)
-            reads = Reads(database)
+            reads, operator_reads = Reads(database), OperatorReads(database, 905.0)
+            look_up = LookUp(database, Resolve(database, VAULT), BridgeLookup(http_client), 1, 1.0)
             gate = Gate(
                 database=database,
                 access_check=access,
@@ -230,11 +233,11 @@ async def open_world(
                 submissions=Submissions(gate=gate, reads=reads, begin=begun.begin, own=begun.own),
                 streams=Streams(live_runs=begun.live_runs, reads=reads, draining=lambda: False),
                 reads=reads,
-                refresh=Refresh(
-                    reads, LookUp(database, Resolve(database, VAULT), BridgeLookup(http_client), 1, 1.0), Save(database), begun.own
-                ),
+                refresh=Refresh(reads, look_up, Save(database), begun.own),
                 history=History(database),
                 applications=VisibleApplications(database, VAULT, 50),
+                operator_reads=operator_reads,
+                operator_acts=OperatorActs(database, operator_reads, look_up, Save(database), begun.own),
                 health=health,
                 settings=replace(chosen, allowed_origins=chosen.allowed_origins | {base_url_of(bound)}),
                 demo=demo,

@@ -1,0 +1,87 @@
+"""Which resolution of a run an operator may record: a pure, total function from what is known of the run (design.md "Execution",
+"From request to POST" 5; interface.md "Operators"). SQL repeats its guard; whether the same was recorded before is `runs.resolve`.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from gateway.domain.states import Execution, Persistence
+
+
+class ResolutionOutcome(StrEnum):
+    """What an operator says became of a run."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    NOT_EXECUTED = "not_executed"
+
+
+class RunFilter(StrEnum):
+    """Which runs an operator lists. UNRESOLVED: those that wait for somebody; ATTENTION: that nobody but an operator can settle; ACTIVE:
+    that hold a slot."""
+
+    UNRESOLVED = "unresolved"
+    ATTENTION = "attention"
+    ACTIVE = "active"
+    WAITING = "waiting"
+    ALL = "all"
+
+
+class Obstacle(StrEnum):
+    """Why a resolution is not allowed. Only TOO_EARLY passes by itself."""
+
+    RESOLVED = "resolved"
+    """There is one already: it happens once."""
+    STATE = "state"
+    """The run is not in a state that waits for an operator."""
+    EVIDENCE = "evidence"
+    """What is confirmed says otherwise."""
+    TOO_EARLY = "too_early"
+    """The POST may still be on its way."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResolutionFacts:
+    """What the decision rests on. `seen_executing`: RUN_STARTED or a native id is recorded. `gate_over`: by the database's clock, fence +
+    send window + total stream deadline is over, so a POST that was under way has arrived or never will."""
+
+    execution: Execution
+    persistence: Persistence
+    seen_executing: bool
+    gate_over: bool
+    resolved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What an allowed resolution does to the run. `refunds`: the charge comes back (contract C4)."""
+
+    execution: Execution
+    persistence: Persistence
+    refunds: bool
+
+
+CLOSABLE: Final = frozenset({Execution.UNKNOWN, Execution.WAITING})
+"""What a resolution closes, whatever its persistence was: nothing complete is stored of such a run."""
+AGREES: Final = {Execution.SUCCEEDED: ResolutionOutcome.SUCCEEDED, Execution.FAILED: ResolutionOutcome.FAILED}
+"""A run that is known to be over keeps its execution, and the outcome has to say the same."""
+UNSAVED: Final = frozenset({Persistence.PENDING, Persistence.INCOMPLETE})
+"""What there is to resolve about a run that is over."""
+
+
+def resolution(facts: ResolutionFacts, outcome: ResolutionOutcome) -> Resolution | Obstacle:
+    """What recording `outcome` does, or why it may not be recorded. Obstacles that stay come before the one that passes."""
+    if facts.resolved:
+        return Obstacle.RESOLVED
+    closes = facts.execution in CLOSABLE
+    if not closes and not (facts.execution in AGREES and facts.persistence in UNSAVED):
+        return Obstacle.STATE
+    not_executed = outcome is ResolutionOutcome.NOT_EXECUTED
+    # a waiting run asked somebody something: its thread's state confirmed that
+    executed = facts.seen_executing or facts.execution is Execution.WAITING
+    if (not_executed and executed) or (not closes and AGREES[facts.execution] is not outcome):
+        return Obstacle.EVIDENCE
+    if not facts.gate_over and (not_executed or not facts.seen_executing):
+        return Obstacle.TOO_EARLY
+    return Resolution(Execution.CLOSED if closes else facts.execution, Persistence.INCOMPLETE, refunds=not_executed)

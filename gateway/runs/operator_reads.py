@@ -1,0 +1,251 @@
+"""Runs and the audit trail as operators read them. Reading changes nothing; reading a run's text is an act, and audited.
+
+What operators do is `resolve`; the Run itself is `read`.
+"""
+
+import hashlib
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from gateway.domain.audit import Act, Actor, Entry, TargetKind
+from gateway.domain.ids import ApplicationId, RunId
+from gateway.domain.problems import Code, Refused
+from gateway.domain.resolution import Obstacle, ResolutionFacts, ResolutionOutcome, RunFilter, resolution
+from gateway.domain.states import SLOT_HOLDING, Execution, Persistence
+from gateway.runs.cursors import opened, opened_moment, sealed, sealed_moment
+from gateway.runs.read import RunView, rfc3339, run_json, run_view
+from gateway.store import audit as trail
+from gateway.store import operators as store
+from gateway.store.audit import AuditRow
+from gateway.store.database import Database
+from gateway.store.operators import EvidenceRow, OperatorRow
+
+_AUDIT_CURSOR: Final = struct.Struct(">q")
+_AUDIT_SCOPE: Final = "audit"
+_CHAIN_PAGE: Final = 500
+_FIRST_PREVIOUS: Final = bytes(32)
+"""What the first entry names as the hash before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PossibleResolution:
+    """One outcome: allowed now, or why not; `allowed_from` where time alone is in the way."""
+
+    outcome: ResolutionOutcome
+    obstacle: Obstacle | None
+    allowed_from: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRun:
+    """A run with what only operators see. `view.snapshot` and `message` are None unless the text was asked for and recorded."""
+
+    view: RunView
+    row: OperatorRow
+    possible: Sequence[PossibleResolution]
+    evidence: Sequence[EvidenceRow] | None = None
+    message: str | None = None
+
+    @property
+    def can_look_up(self) -> bool:
+        """There is an id to ask by, and no living owner: those are never looked up."""
+        return self.view.execution is Execution.UNKNOWN and self.row.native_run_id_known and not self.row.lease_live
+
+    @property
+    def can_retry_save(self) -> bool:
+        return self.view.persistence is Persistence.PENDING
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRunPage:
+    """Some runs, the newest to need somebody first; `next` is the cursor of the page that follows, if there is one."""
+
+    runs: Sequence[OperatorRun]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditPage:
+    """Some entries, newest first; `next` as above."""
+
+    entries: Sequence[AuditRow]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChainVerdict:
+    """What recomputing the whole chain found. `sha256`: of the last entry that is as it was written; None of an empty trail.
+
+    `broken_audit_id`: the first entry that is not, or that does not follow the one before; `why` names which.
+    """
+
+    entries: int
+    sha256: bytes | None
+    broken_audit_id: int | None = None
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorReads:
+    """`gate_seconds`: send window + total stream deadline, as of the replicas."""
+
+    database: Database
+    gate_seconds: float
+
+    async def runs(
+        self, run_filter: RunFilter, *, application_id: ApplicationId | None = None, limit: int, cursor: str | None
+    ) -> OperatorRunPage:
+        """One page. Raises Refused(malformed_request) for a cursor of another list."""
+        scope = f"operator/runs/{run_filter.value}/{application_id or ''}"
+        rows = await store.page(
+            self.database,
+            run_filter,
+            application_id=application_id,
+            after=None if cursor is None else opened_moment(cursor, scope),
+            limit=limit + 1,
+            gate_seconds=self.gate_seconds,
+        )
+        shown = rows[:limit]
+        following = sealed_moment(shown[-1].since_at, shown[-1].run_id, scope) if len(rows) > limit else None
+        return OperatorRunPage([_operator_run(row) for row in shown], following)
+
+    async def run(self, run_id: RunId, *, text_for: Actor | None = None) -> OperatorRun:
+        """One run with its evidence. `text_for`: also its text, and that this operator read it is recorded first.
+
+        Raises Refused(not_found). The text of a conversation that its owner deleted is shown to nobody (contract D10).
+        """
+        row = await store.find(self.database, run_id, gate_seconds=self.gate_seconds)
+        if row is None:
+            raise Refused(Code.NOT_FOUND, extra={"field": "run"})
+        message = None
+        if text_for is not None and not row.conversation_deleted:
+            row, message = await self._with_text(row, text_for)
+        found = _operator_run(row)
+        return replace(found, evidence=await store.evidence(self.database, run_id), message=message)
+
+    async def audit(self, *, limit: int, cursor: str | None) -> AuditPage:
+        """One page of the trail. Raises Refused(malformed_request) for a cursor of another list."""
+        before = None if cursor is None else int(_AUDIT_CURSOR.unpack(opened(cursor, _AUDIT_SCOPE, _AUDIT_CURSOR.size))[0])
+        rows = await trail.page(self.database, before=before, limit=limit + 1)
+        shown = rows[:limit]
+        following = sealed(_AUDIT_CURSOR.pack(shown[-1].audit_id), _AUDIT_SCOPE) if len(rows) > limit else None
+        return AuditPage(shown, following)
+
+    async def verify_audit(self) -> ChainVerdict:
+        """Recompute the whole chain, here and not in the database, and stop at the first entry that is not as it was written."""
+        entries, previous = 0, _FIRST_PREVIOUS
+        while links := await trail.texts(self.database, after=entries, limit=_CHAIN_PAGE):
+            for link in links:
+                why = None
+                if link.audit_id != entries + 1:
+                    why = "entry_missing_before"
+                elif link.previous_sha256 != previous:
+                    why = "previous_hash_differs"
+                elif hashlib.sha256(link.text.encode("utf-8")).digest() != link.sha256:
+                    why = "hash_differs"
+                if why is not None:
+                    return ChainVerdict(entries, previous if entries else None, link.audit_id, why)
+                entries, previous = link.audit_id, link.sha256
+        return ChainVerdict(entries, previous if entries else None)
+
+    async def _with_text(self, row: OperatorRow, reader: Actor) -> tuple[OperatorRow, str | None]:
+        run_id = RunId(row.run_id)
+        async with self.database.transaction() as tx:
+            text = await store.text(tx, run_id)
+            if text is None:
+                return row, None
+            await trail.record(tx, Entry(reader, Act.RUN_TEXT_READ, TargetKind.RUN, str(run_id)))
+            # Nothing is shown whose reading may not be recorded.
+            await tx.commit()
+        return replace(row, snapshot_body=text.snapshot_body), text.message
+
+
+def _operator_run(row: OperatorRow) -> OperatorRun:
+    view = run_view(row)
+    facts = ResolutionFacts(
+        execution=view.execution,
+        persistence=view.persistence,
+        seen_executing=row.started_at is not None or row.native_run_id_known,
+        gate_over=row.gate_over,
+        resolved=view.resolution is not None,
+    )
+    possible = []
+    for outcome in ResolutionOutcome:
+        decided = resolution(facts, outcome)
+        obstacle = decided if isinstance(decided, Obstacle) else None
+        possible.append(PossibleResolution(outcome, obstacle, row.gate_over_at if obstacle is Obstacle.TOO_EARLY else None))
+    return OperatorRun(view, row, possible)
+
+
+def operator_run_json(run: OperatorRun) -> dict[str, object]:
+    """The Run of interface.md, and what only operators see of it. Of native ids only whether one is known."""
+    view, row = run.view, run.row
+    shown: dict[str, object] = {
+        **run_json(view),
+        "app_id": str(row.application_id),
+        "app_name": row.application_name,
+        "subject": row.subject,
+        "unresolved": row.unresolved,
+        "since_at": rfc3339(row.since_at),
+        "conversation_deleted": row.conversation_deleted,
+        "fence_at": _time(row.fence_at),
+        "started_at": _time(row.started_at),
+        "native_run_id_known": row.native_run_id_known,
+        "unknown_at": _time(row.unknown_at),
+        "lookups": row.lookups,
+        "next_lookup_at": _time(row.next_lookup_at),
+        "lease_live": row.lease_live,
+        "acknowledged_at": _time(row.acknowledged_at),
+        "resolved_at": _time(row.resolved_at),
+        "resolved_by": row.resolved_by,
+        "stored": _stored(row),
+        "blocks": {
+            "conversation": row.blocks_conversation,
+            "slots": view.execution in SLOT_HOLDING,
+            "app_changes": view.under_way,
+        },
+        "acts": {
+            "lookup": run.can_look_up,
+            "retry_save": run.can_retry_save,
+            "resolve": [
+                {
+                    "outcome": one.outcome.value,
+                    "allowed": one.obstacle is None,
+                    "why": one.obstacle.value if one.obstacle else None,
+                    "allowed_from": _time(one.allowed_from),
+                }
+                for one in run.possible
+            ],
+        },
+    }
+    if run.evidence is not None:
+        shown["evidence"] = [{"at": rfc3339(fact.at), "kind": fact.kind, "detail": fact.detail} for fact in run.evidence]
+        shown["message"] = run.message
+    return shown
+
+
+def audit_json(row: AuditRow) -> dict[str, object]:
+    """One entry of the trail."""
+    return {
+        "audit_id": row.audit_id,
+        "at": rfc3339(row.at),
+        "actor": row.actor,
+        "act": row.act,
+        "target": {"kind": row.target_kind, "id": row.target_id},
+        "reason": row.reason,
+        "detail": row.detail,
+        "sha256": row.sha256.hex(),
+    }
+
+
+def _stored(row: OperatorRow) -> Mapping[str, object] | None:
+    if row.stored_sha256 is None:
+        return None
+    return {"complete": row.stored_complete, "sha256": row.stored_sha256.hex(), "bytes": row.stored_bytes}
+
+
+def _time(moment: datetime | None) -> str | None:
+    return rfc3339(moment) if moment is not None else None

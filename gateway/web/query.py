@@ -1,0 +1,32 @@
+"""Query parameters, strictly: each at most once. What else a query holds is ignored."""
+
+import re
+from typing import Final
+
+from gateway.domain.limits import PAGE_DEFAULT, PAGE_MAX
+from gateway.domain.problems import Code, Refused
+from gateway.web.call import Call
+
+_LIMIT: Final = re.compile(r"[0-9]{1,4}")
+CURSOR_CHARACTERS: Final = 200
+"""Ours have fewer than 50."""
+
+
+def one(call: Call, name: str) -> str | None:
+    """The parameter of that name, if it is there. Raises Refused(malformed_request) when it is there twice."""
+    found = call.query.getlist(name)
+    if len(found) > 1:
+        raise Refused(Code.MALFORMED_REQUEST)
+    return found[0] if found else None
+
+
+def page_of(call: Call) -> tuple[int, str | None]:
+    """The query's limit and cursor. Raises Refused(malformed_request) for a limit outside 1 to 200, and for either given twice."""
+    wanted, cursor = one(call, "limit"), one(call, "cursor")
+    if cursor is not None and not 0 < len(cursor) <= CURSOR_CHARACTERS:
+        raise Refused(Code.MALFORMED_REQUEST)
+    if wanted is None:
+        return PAGE_DEFAULT, cursor
+    if _LIMIT.fullmatch(wanted) is None or not 1 <= int(wanted) <= PAGE_MAX:
+        raise Refused(Code.MALFORMED_REQUEST)
+    return int(wanted), cursor

@@ -1,0 +1,106 @@
+-- Runs as operators see them, in deleted conversations too: their slots are held as well. No native id, and no text but by `text`.
+
+-- name: runs
+-- A page of runs of one filter, the newest to need somebody first; or one run by its id.
+with page as (
+    select r.run_id, coalesce(r.finished_at, r.unknown_at, r.created_at) as since_at
+    from run r
+    where (%(run_id)s::uuid is null or r.run_id = %(run_id)s::uuid)
+        and (%(application_id)s::uuid is null or r.application_id = %(application_id)s::uuid)
+        and (%(filter)s::text = 'all'
+            or (%(filter)s::text = 'unresolved'
+                and run_is_unresolved_v1(r.execution, r.persistence, r.acknowledged_at, r.resolved_at))
+            or (%(filter)s::text = 'attention' and r.attention = 'operator')
+            or (%(filter)s::text = 'active' and r.user_slot is not null)
+            or (%(filter)s::text = 'waiting' and r.execution = 'waiting'))
+        and (%(after_at)s::timestamptz is null
+            or (coalesce(r.finished_at, r.unknown_at, r.created_at), r.run_id) < (%(after_at)s::timestamptz, %(after_id)s::uuid))
+    order by since_at desc, r.run_id desc
+    limit %(limit)s::integer
+)
+select
+    r.run_id, r.conversation_id, r.submission_id, r.kind, r.execution, r.persistence, r.reason,
+    r.resolution_outcome, r.resolution_reason, r.answered_by, r.native_status, r.attention,
+    extract(epoch from r.next_lookup_at - clock_timestamp())::double precision as lookup_in_seconds,
+    r.created_at, r.updated_at, r.finished_at, null::bytea as snapshot_body,
+    p.since_at, r.application_id, a.name as application_name, u.subject,
+    run_is_unresolved_v1(r.execution, r.persistence, r.acknowledged_at, r.resolved_at) as unresolved,
+    c.deleted_at is not null as conversation_deleted,
+    case when b.blocking_run_id = r.run_id then b.code end as blocks_conversation,
+    r.fence_at, r.started_at, r.native_run_id is not null as native_run_id_known, r.unknown_at, r.lookups, r.next_lookup_at,
+    coalesce(r.lease_until > clock_timestamp(), false) as lease_live,
+    r.acknowledged_at, r.resolved_at, r.resolved_by,
+    s.complete as stored_complete, s.sha256 as stored_sha256, octet_length(s.body) as stored_bytes,
+    r.fence_at + make_interval(secs => %(gate_seconds)s::double precision) as gate_over_at,
+    coalesce(clock_timestamp() >= r.fence_at + make_interval(secs => %(gate_seconds)s::double precision), false) as gate_over
+from page p
+join run r on r.run_id = p.run_id
+join application a on a.application_id = r.application_id
+join account u on u.account_id = r.account_id
+join conversation c on c.conversation_id = r.conversation_id
+left join snapshot s on s.run_id = r.run_id
+cross join lateral conversation_block_v1(r.conversation_id) b
+order by p.since_at desc, r.run_id desc
+
+-- name: evidence
+-- What is recorded about a run, oldest first; of more than the limit the newest.
+select e.at, e.kind, e.detail
+from (
+    select e.evidence_id, e.at, e.kind, e.detail from evidence e
+    where e.run_id = %(run_id)s::uuid
+    order by e.evidence_id desc
+    limit %(limit)s::integer
+) e
+order by e.evidence_id
+
+-- name: text
+-- What the user wrote and what is stored of the answer; not of a conversation that its owner deleted.
+select i.text as message, s.body as snapshot_body
+from run r
+join conversation c on c.conversation_id = r.conversation_id and c.deleted_at is null
+left join item i on i.run_id = r.run_id and i.position = 0
+left join snapshot s on s.run_id = r.run_id
+where r.run_id = %(run_id)s::uuid
+
+-- name: lock
+-- The run, held to the end of the transaction, with all that a resolution rests on.
+select
+    r.execution, r.persistence, r.started_at is not null or r.native_run_id is not null as seen_executing,
+    r.resolution_outcome, r.resolution_reason,
+    r.fence_at + make_interval(secs => %(gate_seconds)s::double precision) as gate_over_at,
+    extract(epoch from r.fence_at + make_interval(secs => %(gate_seconds)s::double precision) - clock_timestamp())::double precision
+        as gate_over_in_seconds
+from run r
+where r.run_id = %(run_id)s::uuid
+for update
+
+-- name: resolve
+-- An operator's resolution, once: unknown or waiting -> closed; over and pending or incomplete -> incomplete. not_executed returns the
+-- charge, and lets go of the decision that a resume run would have delivered. The guards are those of domain/resolution.py.
+with moved as (
+    update run r set
+        execution = %(execution)s::text, persistence = 'incomplete', attention = null,
+        user_slot = null, application_slot = null, lease_until = null, next_lookup_at = null, lookup_claim = null, next_save_at = null,
+        resolution_outcome = %(outcome)s::text, resolution_reason = %(reason)s::text, resolved_by = %(actor)s::text,
+        resolved_at = clock_timestamp(), finished_at = coalesce(r.finished_at, clock_timestamp()), updated_at = clock_timestamp()
+    where r.run_id = %(run_id)s::uuid and r.resolution_outcome is null
+        and r.execution = %(execution_before)s::text and r.persistence = %(persistence_before)s::text
+        and ((%(execution)s::text = 'closed' and r.execution = any (%(closable)s::text[]))
+            or (%(execution)s::text = r.execution and r.execution = %(outcome)s::text and r.persistence = any (%(unsaved)s::text[])))
+        and (%(outcome)s::text <> 'not_executed'
+            or (r.execution <> 'waiting' and r.started_at is null and r.native_run_id is null))
+        and (r.fence_at + make_interval(secs => %(gate_seconds)s::double precision) <= clock_timestamp()
+            or (%(outcome)s::text <> 'not_executed' and (r.started_at is not null or r.native_run_id is not null)))
+    returning r.run_id, r.conversation_id
+), freed as (
+    update run w set answered_by = null, updated_at = clock_timestamp()
+    from moved m
+    where %(outcome)s::text = 'not_executed' and w.conversation_id = m.conversation_id and w.answered_by = m.run_id
+), noted as (
+    insert into evidence (run_id, kind, detail)
+    select m.run_id, 'resolved', jsonb_build_object(
+        'outcome', %(outcome)s::text, 'was_execution', %(execution_before)s::text, 'was_persistence', %(persistence_before)s::text)
+    from moved m
+)
+select m.run_id, case when %(outcome)s::text = 'not_executed' then refund_v1(array[m.run_id])::text end as refunded
+from moved m
