@@ -9,12 +9,14 @@ from typing import Final
 
 MAX_PENDING_BYTES: Final = 1024 * 1024
 """What may wait for one slow browser, beyond what it had to catch up on. A quick one has a few hundred bytes waiting."""
+_LATE_SECONDS: Final = 0.01
+"""How late a read may time out: what keeps one timer for a whole stream of reads that all end at the same heartbeat."""
 
 
 class Subscription:
     """One watcher's end. `read` is for one task at a time."""
 
-    __slots__ = ("_allowance", "_channel", "_over", "_pending", "_pending_bytes", "_waiter")
+    __slots__ = ("_allowance", "_channel", "_deadline", "_over", "_pending", "_pending_bytes", "_timer", "_waiter")
 
     def __init__(self, channel: "Channel", backlog: bytes, *, over: bool) -> None:
         self._channel = channel
@@ -23,17 +25,18 @@ class Subscription:
         self._allowance = len(backlog) + MAX_PENDING_BYTES
         self._over = over
         self._waiter: asyncio.Future[None] | None = None
+        self._deadline = 0.0
+        self._timer: asyncio.TimerHandle | None = None
 
     async def read(self, timeout_seconds: float) -> bytes | None:
         """All that waits, as one piece; b"" when nothing came in time; None when the stream is over."""
         if not self._pending and not self._over:
             loop = asyncio.get_running_loop()
             self._waiter = waiter = loop.create_future()
-            timer = loop.call_later(timeout_seconds, _wake, waiter)
+            self._wake_at(loop, loop.time() + timeout_seconds)
             try:
                 await waiter
             finally:
-                timer.cancel()
                 self._waiter = None
         if self._pending:
             piece = self._pending[0] if len(self._pending) == 1 else b"".join(self._pending)
@@ -47,6 +50,7 @@ class Subscription:
         """Stop watching. The run goes on."""
         self._over = True
         self._pending.clear()
+        self._drop_timer()
         self._channel._leave(self)
 
     def _offer(self, piece: bytes) -> bool:
@@ -63,8 +67,30 @@ class Subscription:
 
     def _finish(self) -> None:
         self._over = True
+        self._drop_timer()
         if self._waiter is not None:
             _wake(self._waiter)
+
+    def _wake_at(self, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
+        # A timer for each read would be made and cancelled for each event of a run: this one is moved only when it would come too late.
+        self._deadline = deadline
+        if self._timer is None or self._timer.when() > deadline + _LATE_SECONDS:
+            self._drop_timer()
+            self._timer = loop.call_at(deadline, self._timed_out, loop)
+
+    def _timed_out(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        if self._waiter is None:
+            return
+        if loop.time() < self._deadline:
+            self._timer = loop.call_at(self._deadline, self._timed_out, loop)
+        else:
+            _wake(self._waiter)
+
+    def _drop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 class Channel:
