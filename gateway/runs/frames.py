@@ -28,14 +28,15 @@ _LINE_ENDS: Final = ((b"\xe2\x80\xa8", rb"\u2028"), (b"\xe2\x80\xa9", rb"\u2029"
 
 
 class Frames:
-    """Encodes for one run. Holds the encoded beginnings of its content frames, so that a delta costs one small encoding."""
+    """Encodes for one run. Holds the encoded beginnings of its content frames, so that a delta costs one small encoding, and its ids."""
 
-    __slots__ = ("_content_heads", "_run_id", "_thread_id")
+    __slots__ = ("_content_heads", "_ids", "_run_id", "_thread_id")
 
     def __init__(self, run_id: RunId, conversation_id: ConversationId) -> None:
         self._run_id = run_id
         self._thread_id = str(conversation_id)
         self._content_heads: dict[int, bytes] = {}
+        self._ids: dict[int, str] = {}
 
     def started(self) -> bytes:
         """RUN_STARTED: the first frame of every stream."""
@@ -74,7 +75,7 @@ class Frames:
             case TextAppended(position=position, text=text):
                 head = self._content_heads.get(position)
                 if head is None:
-                    head = f'data: {{"type":"TEXT_MESSAGE_CONTENT","messageId":"{item_id(self._run_id, position)}","delta":'.encode()
+                    head = f'data: {{"type":"TEXT_MESSAGE_CONTENT","messageId":"{self._id(position)}","delta":'.encode()
                     self._content_heads[position] = head
                 return b"%b%b}\n\n" % (head, _escaped(orjson.dumps(text)))
             case MessageStarted(position=position):
@@ -93,7 +94,10 @@ class Frames:
                 assert_never(change)
 
     def _id(self, position: int) -> str:
-        return str(item_id(self._run_id, position))
+        known = self._ids.get(position)
+        if known is None:
+            known = self._ids[position] = str(item_id(self._run_id, position))
+        return known
 
 
 def changes_between(before: tuple[Item, ...], after: tuple[Item, ...]) -> list[Change]:
