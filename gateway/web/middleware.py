@@ -6,6 +6,7 @@ are closed, lifespan passes through.
 
 import re
 import time
+from collections.abc import Awaitable
 from typing import Final
 from uuid import uuid4
 
@@ -53,7 +54,8 @@ class RequestContext:
         started_at = time.monotonic()
         status = 0
 
-        async def send_with_headers(message: Message) -> None:
+        # No coroutine of its own: it is called for every piece of a stream.
+        def send_with_headers(message: Message) -> Awaitable[None]:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -61,7 +63,7 @@ class RequestContext:
                 if not any(name == _POLICY[0] for name, _ in headers):
                     headers.append(_POLICY)
                 message["headers"] = headers
-            await send(message)
+            return send(message)
 
         with structlog.contextvars.bound_contextvars(request_id=request_id):
             try:
