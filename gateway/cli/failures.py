@@ -17,6 +17,8 @@ _NEXT_STEPS = {
     Code.CHANGE_BLOCKED: "For an application: `gateway apps disable NAME --wait`, then try again, then `gateway apps enable NAME`.",
     Code.CONFIGURATION_INVALID: "Correct the field and try again.",
     Code.UPSTREAM_CHECK_FAILED: "Check token, assistant and that the service is up (`gateway check`), then try again.",
+    Code.RESOLUTION_NOT_ALLOWED: "`gateway runs show RUN` says which acts its state allows, and from when.",
+    Code.ALREADY_RESOLVED: "`gateway runs show RUN` shows the resolution; it stays as it is.",
     Code.BACKEND_TYPE_FIXED: "Make a separate application with `gateway apps create`.",
 }
 

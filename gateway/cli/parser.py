@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 import gateway
+from gateway.domain.resolution import ResolutionOutcome, RunFilter
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -38,6 +39,8 @@ def build_parser(*, demo: bool) -> argparse.ArgumentParser:
     _apps(_group(commands, "apps", "applications"))
     _accounts(_group(commands, "accounts", "people"))
     _quotas(_group(commands, "quotas", "quota rules, counted in tasks"))
+    _runs(_group(commands, "runs", "runs that need somebody, and what an operator may do about them"))
+    _audit(_group(commands, "audit", "the trail of operators' acts"))
     _chat(commands)
     return parser
 
@@ -148,6 +151,35 @@ def _quotas(commands: "Commands") -> None:
     change.add_argument("--group", metavar="G", help="the group of --scope group")
     _leaf(commands, "list", "quotas:list_all", "list the rules in force")
     _leaf(commands, "remove", "quotas:remove", "end a rule").add_argument("rule", metavar="RULE", help="the rule's id")
+
+
+def _runs(commands: "Commands") -> None:
+    found = _leaf(commands, "list", "runs:list_all", "list runs, the newest to need somebody first")
+    found.add_argument(
+        "--state", choices=[one.value for one in RunFilter], default=RunFilter.UNRESOLVED.value, help="which runs (unresolved)"
+    )
+    found.add_argument("--app", metavar="NAME", help="only runs of this application")
+    found.add_argument("--limit", type=_positive, default=200, metavar="N", help="how many (200)")
+    show = _leaf(commands, "show", "runs:show", "show a run, what it blocks, which acts its state allows, and its evidence")
+    show.add_argument("--text", action="store_true", help="also what was written and answered; that you read it is recorded")
+    lookup = _leaf(commands, "lookup", "runs:look_up", "ask the service for the run's state now, once more than the budget")
+    retry_save = _leaf(commands, "retry-save", "runs:retry_save", "save a pending run now, from its stored bytes")
+    resolve = _leaf(commands, "resolve", "runs:resolve", "record what became of a run, once and for good")
+    for leaf in (show, lookup, retry_save, resolve):
+        leaf.add_argument("run", metavar="RUN", help="the run's id")
+        _actor(leaf)
+    resolve.add_argument("--outcome", required=True, choices=[one.value for one in ResolutionOutcome], help="what became of it")
+    resolve.add_argument("--reason", required=True, metavar="TEXT", help="why; the run's owner reads it too")
+
+
+def _audit(commands: "Commands") -> None:
+    found = _leaf(commands, "list", "audit:list_all", "list entries, newest first")
+    found.add_argument("--limit", type=_positive, default=200, metavar="N", help="how many (200)")
+    _leaf(commands, "verify", "audit:verify", "recompute the whole chain of hashes; fails at the first entry that was changed")
+
+
+def _actor(leaf: argparse.ArgumentParser) -> None:
+    leaf.add_argument("--as", dest="acting_as", metavar="SUBJECT", help="who you are, for the audit trail (your system's user name)")
 
 
 def _chat(commands: "Commands") -> None:

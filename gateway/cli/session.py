@@ -1,15 +1,22 @@
 """What operators' commands need: settings, an open database, the vault, files with secrets. Only here are they put together."""
 
+import getpass
 import logging
+import os
 import sys
+from argparse import Namespace
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from gateway.bindings.vault import KeyRing, Vault
 from gateway.cli.output import CommandFailed, Output, WrongUsage
 from gateway.domain import strict_json
+from gateway.domain.audit import Actor, cli_actor
+from gateway.identity.tokens import is_name
 from gateway.settings import Settings, load_settings
 from gateway.store.database import Database
 from gateway.upstream.endpoint import MAX_TOKEN_CHARACTERS
@@ -35,6 +42,29 @@ def vault_of(settings: Settings) -> Vault:
     if not settings.encryption_keys:
         raise CommandFailed("API_ENCRYPTION_KEY is not set.", "Set it; `openssl rand -base64 32` makes one.")
     return Vault(KeyRing(settings.encryption_keys))
+
+
+def actor_of(args: Namespace) -> Actor:
+    """Who acts, for the audit trail: --as, or what the system calls whoever started the command. Raises WrongUsage."""
+    if args.acting_as is not None:
+        if not is_name(args.acting_as):
+            raise WrongUsage("That is no subject.", "Give --as a name of 1 to 200 characters without control characters.")
+        return cli_actor(args.acting_as)
+    try:
+        return cli_actor(getpass.getuser())
+    except (OSError, KeyError):  # a container's user often has a number only
+        return cli_actor(f"uid-{os.getuid()}")
+
+
+@contextmanager
+def quiet_logs() -> Iterator[None]:
+    """Without the log lines of use cases that servers share: standard output is the command's answer."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
 
 
 @asynccontextmanager
