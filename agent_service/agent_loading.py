@@ -36,7 +36,7 @@ async def load_agent(name: str, *, checkpointer: BaseCheckpointSaver[Any], direc
         sys.path.insert(0, str(directory))
     try:
         found: Any = importlib.import_module(module_name)
-    except Exception as error:
+    except Exception as error:  # whatever a user's module raises is told to that user
         raise AgentDoesNotFitError(f"cannot import {module_name!r}: {type(error).__name__}: {error}") from error
     for part in attribute.split("."):
         if not hasattr(found, part):
@@ -56,7 +56,7 @@ async def _built(found: object, name: str) -> object:
     try:
         made = factory()
         return await made if inspect.isawaitable(made) else made
-    except Exception as error:
+    except Exception as error:  # whatever a user's module raises is told to that user
         raise AgentDoesNotFitError(f"{name} failed to build its graph: {type(error).__name__}: {error}") from error
 
 

@@ -98,7 +98,7 @@ class Runner:
             run_status, ending = await self._play(mapper, text, feed)
             await self.store.finish_run(mapper.run_id, run_status)
             feed.put(ending)
-        except Exception:
+        except Exception:  # whatever the graph raises ends its run as an error, and is in the log
             _logger.exception("run %s of thread %s failed", mapper.run_id, mapper.thread_id)
             await self._record_failure(mapper)
             feed.put(mapper.failed())
@@ -114,7 +114,7 @@ class Runner:
         """When even this fails, the next start of the service records it."""
         try:
             await self.store.finish_run(mapper.run_id, RunStatus.ERROR)
-        except Exception:
+        except Exception:  # nobody waits for this answer; the log has it
             _logger.exception("the end of run %s could not be recorded", mapper.run_id)
 
     async def _play(self, mapper: EventMapper, text: str, feed: Feed) -> tuple[RunStatus, Sequence[BaseEvent]]:
