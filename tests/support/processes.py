@@ -86,18 +86,21 @@ class ReplicaProcess:
             self._listening.exception()
 
 
+def kept_environment() -> dict[str, str]:
+    """This process's environment without any setting of the gateway."""
+    ours = ("GATEWAY_", "API_ENCRYPTION_", "AGENT_", "DATABASE_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+
+
 @asynccontextmanager
 async def replica_process(database_url: str, *, changes: Mapping[str, str] | None = None) -> AsyncIterator[ReplicaProcess]:
     """A replica that listens; killed at the end unless it ended before."""
-    kept = {
-        name: value for name, value in os.environ.items() if not name.startswith(("GATEWAY_", "API_ENCRYPTION_", "AGENT_", "DATABASE_"))
-    }
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "gateway",
         "serve",
-        env={**kept, **environment(database_url, **(changes or {}))},
+        env={**kept_environment(), **environment(database_url, **(changes or {}))},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,

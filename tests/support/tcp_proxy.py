@@ -78,7 +78,21 @@ class WithholdAnswer:
     text: bytes
 
 
-Fault = Pass | Delay | CutAfter | BlackHole | Reset | Split | CutBeforeQuery | CutAfterAnswer | WithholdAnswer
+@dataclass(frozen=True)
+class CloseOnce:
+    """The next piece, in either direction, that holds `text` is lost and its connection closed in order; everything else passes."""
+
+    text: bytes
+
+
+@dataclass(frozen=True)
+class HangOnce:
+    """The next piece, in either direction, that holds `text` is lost, and so is whatever its connection carries from then on."""
+
+    text: bytes
+
+
+Fault = Pass | Delay | CutAfter | BlackHole | Reset | Split | CutBeforeQuery | CutAfterAnswer | WithholdAnswer | CloseOnce | HangOnce
 
 
 @dataclass(eq=False)
@@ -90,6 +104,7 @@ class _Link:
     awaiting: bool = False
     answer: bytes = b""
     client_ended: bool = False
+    silent: bool = False
 
     def reset(self) -> None:
         for writer in (self.client, self.server):
@@ -224,6 +239,8 @@ class TcpProxy:
 
     def _through(self, link: _Link, toward: Toward, piece: bytes) -> bytes:
         """What of the piece passes."""
+        if link.silent:
+            return b""
         match self._fault:
             case Pass() | Delay() | Split():
                 return piece
@@ -246,6 +263,8 @@ class TcpProxy:
                 return piece
             case CutAfterAnswer() | WithholdAnswer() as fault:
                 return self._watched(fault, link, toward, piece)
+            case CloseOnce() | HangOnce() as fault:
+                return self._once(fault, link, piece)
             case _:
                 assert_never(self._fault)
 
@@ -261,6 +280,17 @@ class TcpProxy:
                 self._strike(link)
             else:
                 self.struck.set()
+        return b""
+
+    def _once(self, fault: CloseOnce | HangOnce, link: _Link, piece: bytes) -> bytes:
+        if fault.text not in piece:
+            return piece
+        self._fault = Pass()
+        link.silent = True
+        if isinstance(fault, CloseOnce):
+            link.client.close()
+            link.server.close()
+        self.struck.set()
         return b""
 
     def _strike(self, link: _Link) -> None:
