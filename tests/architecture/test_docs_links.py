@@ -26,6 +26,7 @@ _MAKE = re.compile(r"(?:^|[\s(])make ([a-z][a-z-]*)")
 _COMMAND = re.compile(r"(?:^|[\s(/])gateway ([a-z][a-z-]*)(?: ([a-z][a-z-]*))?")
 _CREATE_TABLE = re.compile(r"^\s*create table (?:if not exists )?(\w+)", re.MULTILINE | re.IGNORECASE)
 _ROUTE = re.compile(r"`(GET|POST|PUT|PATCH|DELETE) (/[^`?]*)[^`]*`")
+_FILE = re.compile(r"`((?:[\w-]+/)+[\w.-]*)`")
 _MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|root|home|Users)/[\w.-]+")
 
 
@@ -67,6 +68,14 @@ def test_relative_links_resolve() -> None:
 
 def test_no_page_names_a_path_of_a_machine() -> None:
     assert [f"{name_of(page)}: {path}" for page in PAGES for path in _MACHINE_PATH.findall(text_of(page))] == []
+
+
+def test_files_that_pages_name_exist() -> None:
+    """Below the checkout, or below `gateway/` as the architecture page shortens them."""
+    named = {(name_of(page), path) for page in PAGES for path in _FILE.findall(_FENCED.sub("", text_of(page)))}
+    assert len(named) > 20
+    missing = {(page, path) for page, path in named if not any((ROOT / base / path).exists() for base in ("", "gateway", "docs"))}
+    assert missing == set()
 
 
 def test_make_targets_that_pages_name_exist() -> None:
