@@ -99,7 +99,7 @@ def process(
                 child.wait()
 
 
-def wait_for(child: "subprocess.Popen[bytes]", log: Path, sign: str, seconds: float = 30.0) -> str:
+def wait_for(child: "subprocess.Popen[bytes]", log: Path, sign: str, seconds: float = 60.0) -> str:
     """The first line of `log` with `sign` in it. Raises RuntimeError with the log's end when the child ends or takes too long."""
     deadline = time.monotonic() + seconds
     while True:

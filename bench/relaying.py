@@ -18,6 +18,8 @@ from bench.world import TEXT, World, gateway, governed, served, tokens, upstream
 PACE_MS: Final = 20
 _PACED_AT_ONCE: Final = 200
 _UNPACED_AT_ONCE: Final = 50
+_APPLICATIONS: Final = 20
+"""Admissions of one application wait for one another (its row is locked through the commit): that is goal G9, measured apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ def full_against_nginx(world: World, *, rounds: int, runs: int = 1000) -> list[F
     """G5, and what a full run costs when nothing is paced."""
     findings: list[Finding] = []
     with upstream(world, delay_ms=PACE_MS) as up:
-        through = governed(world, "paced", up)
+        through = governed(world, "paced", up, applications=_APPLICATIONS)
         with gateway(world, through) as found:
             full = _full_side(found, through.request, _PACED_AT_ONCE)
             if nginx.version() is None:
@@ -97,7 +99,7 @@ def full_against_nginx(world: World, *, rounds: int, runs: int = 1000) -> list[F
 def full_unpaced(world: World, *, rounds: int, runs: int = 500) -> list[Finding]:
     """No goal of its own (G1 and G2 compare it with other gateways): a full run beside a pass-through that governs nothing."""
     with upstream(world) as up:
-        through = governed(world, "unpaced", up)
+        through = governed(world, "unpaced", up, applications=_APPLICATIONS)
         with gateway(world, through) as found, served(world, "passthrough", up) as passthrough:
             full = _full_side(found, through.request, _UNPACED_AT_ONCE)
             ours, peer = in_turns([full, _bare_side(passthrough)], at_once=_UNPACED_AT_ONCE, runs=runs, rounds=rounds)
@@ -114,12 +116,12 @@ def full_unpaced(world: World, *, rounds: int, runs: int = 500) -> list[Finding]
     return [row]
 
 
-def _full_side(found: tuple[int, int], request: Callable[[int, str, str], bytes], users: int) -> Side:
+def _full_side(found: tuple[int, int], request: Callable[[int, int, str, str], bytes], users: int) -> Side:
     """Many users with one run each: a worker of the load is a user."""
     pid, port = found
     of_user = tokens(users)
     numbers = itertools.count(1)
-    return Side(pid, port, lambda worker, _: request(port, of_user[worker], f"submission-{next(numbers)}"))
+    return Side(pid, port, lambda worker, _: request(port, worker, of_user[worker], f"submission-{next(numbers)}"))
 
 
 def _paced_row(ours: Sequence[Outcome], peer: Sequence[Outcome]) -> Row:

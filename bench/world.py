@@ -85,29 +85,30 @@ def _new_log(world: World, name: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Governed:
-    """A database with one application behind `upstream_port`, under a quota rule for each user."""
+    """A database with applications behind `upstream_port`, under a quota rule for each user."""
 
     url: str
-    application_id: ApplicationId
+    application_ids: tuple[ApplicationId, ...]
 
-    def request(self, port: int, token: str, submission_id: str) -> bytes:
-        """A first message of a new conversation, asked for as a stream."""
+    def request(self, port: int, user: int, token: str, submission_id: str) -> bytes:
+        """A first message of a new conversation, asked for as a stream; users are spread over the applications."""
         body = json.dumps({"submission_id": submission_id, "text": TEXT}).encode()
-        path = f"/api/internal/apps/{self.application_id}/agent/runs"
+        path = f"/api/internal/apps/{self.application_ids[user % len(self.application_ids)]}/agent/runs"
         return post(path, body, port=port, headers=(f"Authorization: Bearer {token}",))
 
 
-def governed(world: World, name: str, upstream_port: int) -> Governed:
+def governed(world: World, name: str, upstream_port: int, *, applications: int) -> Governed:
     """Blocking: call it outside any event loop."""
     url = world.postgres.create_database(name)
     migrate(url)
-    return Governed(url, asyncio.run(_configure(url, upstream_port)))
+    return Governed(url, asyncio.run(_configure(url, upstream_port, applications)))
 
 
-async def _configure(url: str, upstream_port: int) -> ApplicationId:
+async def _configure(url: str, upstream_port: int, applications: int) -> tuple[ApplicationId, ...]:
     async with await Database.open(url, pool_max=2) as database:
         await set_rule(database, scope=Scope.USER, window=Window.DAY, task_limit=1_000_000, application_id=None, group_name=None)
-        return await new_application(database, "bench", f"http://127.0.0.1:{upstream_port}")
+        base_url = f"http://127.0.0.1:{upstream_port}"
+        return tuple([await new_application(database, f"bench-{number}", base_url) for number in range(applications)])
 
 
 async def new_application(database: Database, name: str, base_url: str) -> ApplicationId:
