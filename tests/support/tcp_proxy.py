@@ -110,7 +110,8 @@ class _Link:
         for writer in (self.client, self.server):
             connected = writer.get_extra_info("socket")
             if connected is not None and connected.family != socket.AF_UNIX:
-                connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                with suppress(OSError):  # it was closed a moment ago, and its task has not run since
+                    connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             writer.transport.abort()
 
 
