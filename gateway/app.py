@@ -174,6 +174,7 @@ async def build_app(
     gate = Gate(
         database=database,
         access_check=access,
+        vault=vault,
         moderators=chosen_moderators,
         moderation_seconds=settings.moderation_seconds,
         limits=settings.active_limits,

@@ -415,8 +415,8 @@ _RULES: Final = (
     ),
     _Rule(
         ("GATEWAY_HEARTBEAT_SECONDS", "GATEWAY_LEASE_SECONDS"),
-        lambda s: s.heartbeat_seconds < s.lease_seconds,
-        "it must be shorter than GATEWAY_LEASE_SECONDS.",
+        lambda s: s.heartbeat_seconds <= s.lease_seconds / 3,
+        "it must be at most a third of GATEWAY_LEASE_SECONDS, so that one late beat loses no run.",
     ),
     _Rule(
         ("GATEWAY_STREAM_IDLE_SECONDS", "GATEWAY_STREAM_TOTAL_SECONDS"),

@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 from gateway.admission.moderation import Moderator, moderate
 from gateway.admission.validation import parse_submission, title_of
+from gateway.bindings.vault import Vault
 from gateway.domain.fault_points import At, Step, pass_by, through
 from gateway.domain.ids import AccountId, ApplicationId, AttemptToken, ConversationId, CorrelationId, RunId
 from gateway.domain.limits import ActiveLimits
@@ -83,6 +84,7 @@ class Gate:
 
     database: Database
     access_check: AccessCheck
+    vault: Vault
     moderators: Sequence[Moderator]
     moderation_seconds: float
     limits: ActiveLimits
@@ -108,7 +110,7 @@ class Gate:
         if (submitted := _submitted(context)) is not None:
             return _replay(access, submitted, submission)
         try:
-            self._check_open(context, submission)
+            self._check_open(application_id, context, submission)
             await moderate(submission.text, self.moderators, seconds=self.moderation_seconds)
         except Refused as refusal:
             return await self._replay_or(refusal, access, application_id, submission)
@@ -137,10 +139,10 @@ class Gate:
             raise Refused(Code.ACCOUNT_INACTIVE)
         return context
 
-    def _check_open(self, context: ContextRow, submission: Submission) -> None:
-        if not context.backend_served:
-            raise Refused(Code.BACKEND_NOT_SERVED)
-        if not context.enabled:
+    def _check_open(self, application_id: ApplicationId, context: ContextRow, submission: Submission) -> None:
+        if context.closed is not None:
+            raise Refused(_REFUSALS[Verdict(context.closed)])
+        if not self.vault.can_open(application_id, context.token_ciphertext, context.token_key_id):
             raise Refused(Code.APP_DISABLED)
         if submission.conversation_id is not None:
             if not context.conversation_found:
@@ -151,30 +153,29 @@ class Gate:
             raise Refused(Code.DRAINING)
 
     async def _admit(self, admitting: "_Admitting") -> Admitted | Replayed:
-        checked = admitting.checked
         answer_lost = False
         for _ in range(_ATTEMPTS):
             try:
-                row = await self._transaction(admitting.params(self))
+                return await self._outcome(admitting, await self._transaction(admitting.params(self)))
             except AnswerLost:
                 # Committed or not: the same insert again, on a new connection, waits for the lost transaction and then knows.
                 answer_lost = True
-                continue
             except DeadlockOrSerialization:
-                continue
+                pass
             except DatabaseUnavailable:
-                if answer_lost:
-                    continue
-                break
-            verdict = Verdict(row.verdict)
-            if verdict is Verdict.ADMITTED:
-                return admitting.admitted(row)
-            if verdict is Verdict.SUBMITTED:
-                if row.run_id == admitting.run_id and (own := await self._own_attempt(admitting)) is not None:
-                    return own
-                return _replay(checked.access, _submitted_of(row), checked.submission)
-            raise _refusal(verdict, row)
+                if not answer_lost:
+                    break
         raise Refused(Code.ADMISSION_UNAVAILABLE)
+
+    async def _outcome(self, admitting: "_Admitting", row: AdmitRow) -> Admitted | Replayed:
+        verdict = Verdict(row.verdict)
+        if verdict is Verdict.ADMITTED:
+            return admitting.admitted(row)
+        if verdict is Verdict.SUBMITTED:
+            if row.run_id == admitting.run_id and (own := await self._own_attempt(admitting)) is not None:
+                return own
+            return _replay(admitting.checked.access, _submitted_of(row), admitting.checked.submission)
+        raise _refusal(verdict, row)
 
     async def _transaction(self, params: dict[str, object]) -> AdmitRow:
         async with self.database.transaction() as tx:

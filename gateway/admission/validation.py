@@ -4,10 +4,9 @@ The text that leaves here is the one canonical text: it is moderated, fingerprin
 """
 
 from typing import Final
-from uuid import UUID
 
 from gateway.domain import strict_json
-from gateway.domain.ids import ConversationId, SubmissionId, is_opaque_id
+from gateway.domain.ids import ConversationId, SubmissionId, is_opaque_id, uuid_of
 from gateway.domain.limits import MAX_TEXT_CHARACTERS, MAX_TITLE_CHARACTERS
 from gateway.domain.problems import Code, Refused
 from gateway.domain.submission import Submission
@@ -48,11 +47,8 @@ def title_of(text: str) -> str:
 def _conversation_id(raw: strict_json.Json) -> ConversationId | None:
     if raw is None:
         return None
-    if isinstance(raw, str):
-        try:
-            return ConversationId(UUID(raw))
-        except ValueError:
-            pass
+    if isinstance(raw, str) and (conversation_id := uuid_of(raw)) is not None:
+        return ConversationId(conversation_id)
     raise Refused(Code.MALFORMED_REQUEST)
 
 

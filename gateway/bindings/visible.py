@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from uuid import UUID
 
-from gateway.bindings.config import BackendType
 from gateway.bindings.vault import Vault
 from gateway.domain.ids import ApplicationId
 from gateway.domain.problems import Code, Refused
@@ -63,8 +62,7 @@ class VisibleApplications:
 
 def _view(row: rows.VisibleRow, vault: Vault, max_per_application: int) -> AppView:
     available = (
-        row.enabled
-        and row.backend_type == BackendType.LANGCHAIN
+        row.closed is None
         and row.unknown_runs < max_per_application
         and vault.can_open(row.application_id, row.token_ciphertext, row.token_key_id)
     )

@@ -19,7 +19,13 @@ SubmissionId = NewType("SubmissionId", str)
 ThreadId = NewType("ThreadId", str)
 NativeRunId = NewType("NativeRunId", str)
 
+_UUID_FORM: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _OPAQUE: Final = re.compile(r"[\x21-\x7e]{1,200}")
+
+
+def uuid_of(text: str) -> UUID | None:
+    """The UUID in its one form with hyphens; None for any other text, also for what `UUID` itself would take."""
+    return UUID(text) if _UUID_FORM.fullmatch(text) else None
 
 
 def is_opaque_id(text: str) -> bool:

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,20 +33,31 @@ class Reconciler:
     at: At = pass_by
 
     async def run(self) -> None:
-        """Sweep until cancelled; replicas spread out by jitter."""
-        while True:
-            await asyncio.sleep(self.period_seconds * random.uniform(0.7, 1.0))  # noqa: S311 - spreads load, guards nothing
-            await self.sweep()
+        """Sweep until cancelled. Look-ups wait for other services, so they have a loop of their own: a slow one delays nobody's expiry."""
+        await asyncio.gather(
+            self._forever(self._expire, self.save.due, self.look_up.exhaust),
+            self._forever(self._look_up),
+        )
 
     async def sweep(self) -> None:
-        """One round. A step that fails is tried again in the next; the others go on."""
+        """One round of everything."""
         for step in (self._expire, self.save.due, self._look_up, self.look_up.exhaust):
-            try:
-                await step()
-            except StoreError as error:
-                _log.warning("sweep_step_failed", error=type(error).__name__)
-            except Exception as error:  # noqa: BLE001 - the loop must outlive whatever one run's row can do to it
-                _log.error("sweep_step_broken", error=type(error).__name__, raised_at=raised_at(error))
+            await self._safely(step)
+
+    async def _forever(self, *steps: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(self.period_seconds * random.uniform(0.7, 1.0))  # noqa: S311 - spreads replicas, guards nothing
+            for step in steps:
+                await self._safely(step)
+
+    async def _safely(self, step: Callable[[], Awaitable[None]]) -> None:
+        """A step that fails is tried again in the next round; the others go on."""
+        try:
+            await step()
+        except StoreError as error:
+            _log.warning("sweep_step_failed", error=type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - the loop must outlive whatever one run's row can do to it
+            _log.error("sweep_step_broken", error=type(error).__name__, raised_at=raised_at(error))
 
     async def _expire(self) -> None:
         if not self.may_expire():

@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
@@ -43,8 +44,8 @@ from gateway.runs.until_committed import until_committed
 from gateway.sse_parser.parser import Batch, StreamParser
 from gateway.store import runs as store
 from gateway.store.database import Database
-from gateway.store.errors import DatabaseTrouble, DeadlockOrSerialization
-from gateway.store.runs import FenceVerdict, Settlement
+from gateway.store.errors import DatabaseTrouble, DeadlockOrSerialization, StoreError
+from gateway.store.runs import FenceVerdict, SettledRow, Settlement
 from gateway.upstream.protocol import GenerationRequest, OpenStream, SendGate, Upstream
 
 HOLD_SECONDS: Final = 0.25
@@ -54,6 +55,9 @@ NATIVE_ID_SOON_SECONDS: Final = 0.05
 CONFIRM_SECONDS: Final = 10.0
 """How long after upstream finished the browser waits to hear that the answer is saved (interface.md "The stream")."""
 _FENCE_PAUSE_SECONDS: Final = 0.05
+_REFUSED_PAUSE_SECONDS: Final = 1.0
+_REFUSED_LONGEST_SECONDS: Final = 30.0
+"""A settlement that the database refuses, not for being away: something is wrong there, and the only copy of the answer is here."""
 _Result = TypeVar("_Result")
 
 _log: Final[structlog.stdlib.BoundLogger] = structlog.get_logger("gateway.runs.execute")
@@ -304,7 +308,9 @@ class _Execution:
         while not self._over:
             self._news.clear()
             native_run_id = parser.native_run_id
-            moved = await self._committed(Step.START, lambda: store.start(self._deps.database, self._run_id, self._token, native_run_id))  # noqa: B023
+            first = self._deps.lookup_first_seconds
+            write = partial(store.start, self._deps.database, self._run_id, self._token, native_run_id, lookup_first_seconds=first)
+            moved = await self._committed(Step.START, write)
             if moved is not None and self._live.view.execution is Execution.DISPATCHED:
                 self._live.moved(Execution.RUNNING, moved.updated_at)
             if native_run_id is not None:
@@ -375,18 +381,31 @@ class _Execution:
         assert transition is not None, "each fact of the POST moves a dispatched run"
         if transition.to is Execution.UNKNOWN and (self._parser is None or self._parser.native_run_id is None):
             transition = replace(transition, attention=Attention.OPERATOR)  # nothing to look up by
-        settlement = self._settlement(transition, fact)
-        not_confirmed = asyncio.get_running_loop().call_later(CONFIRM_SECONDS, self._live.not_confirmed)
-        try:
-            row = await self._committed(Step.SETTLE, lambda: store.settle(self._deps.database, self._run_id, self._token, settlement))
-            if row is None:
-                # The guard refused: our own earlier statement was committed, or somebody else brought the end first.
-                await self._tell_as_it_is()
-            else:
-                told = replace(transition, to=Execution(row.execution))
-                self._tell(told, Persistence(row.persistence), row.updated_at, row.finished_at)
-        finally:
-            not_confirmed.cancel()
+        told = Reason.SAVE_FAILED if transition.to is Execution.SUCCEEDED else transition.reason or Reason.STREAM_ENDED
+        not_confirmed = asyncio.get_running_loop().call_later(CONFIRM_SECONDS, self._live.not_confirmed, told)
+        row = await self._settled(self._settlement(transition, fact))
+        not_confirmed.cancel()
+        if row is None:
+            # The guard refused: our own earlier statement was committed, or somebody else brought the end first.
+            await self._tell_as_it_is()
+        else:
+            settled = replace(transition, to=Execution(row.execution))
+            self._tell(settled, Persistence(row.persistence), row.updated_at, row.finished_at)
+
+    async def _settled(self, settlement: Settlement) -> SettledRow | None:
+        """Write the end, whatever it takes: where the items cannot be written the snapshot is kept as pending, for whoever can save it."""
+        pause = _REFUSED_PAUSE_SECONDS
+        while True:
+            for attempt in (settlement, _without_items(settlement)):
+                write = partial(store.settle, self._deps.database, self._run_id, self._token, attempt)
+                try:
+                    return await self._committed(Step.SETTLE, write)
+                except StoreError as error:
+                    _log.error(
+                        "settle_refused", run_id=str(self._run_id), persistence=attempt.persistence.value, error=type(error).__name__
+                    )
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _REFUSED_LONGEST_SECONDS)
 
     async def _committed(self, step: Step, write: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:
         return await until_committed(lambda: through(self._deps.at, step, write()))
@@ -432,6 +451,11 @@ _EVIDENCE_KINDS: Final = {
     RunErrored: "run_error",
     RunFinished: "run_finished",
 }
+
+
+def _without_items(settlement: Settlement) -> Settlement:
+    saved = settlement.persistence is Persistence.SAVED
+    return replace(settlement, persistence=Persistence.PENDING if saved else Persistence.NONE)
 
 
 def _before_fence(reason: Reason) -> NotSent:

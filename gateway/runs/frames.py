@@ -60,6 +60,8 @@ class Frames:
             return self.finished()
         if view.persistence is Persistence.PENDING:
             return self.failed(Reason.SAVE_FAILED)
+        if view.execution is Execution.SUCCEEDED:
+            return self.failed(Reason.INCOMPLETE_ANSWER)
         return self.failed(view.reason or Reason.STREAM_ENDED)
 
     def changes(self, changes: Iterable[Change]) -> bytes:

@@ -14,9 +14,9 @@ import structlog
 
 from gateway.domain.fault_points import At, Step, pass_by, through
 from gateway.domain.ids import AttemptToken, RunId
+from gateway.domain.raised_at import raised_at
 from gateway.store import leases as store
 from gateway.store.database import Database
-from gateway.store.errors import StoreError
 
 _AGAIN_SECONDS: Final = 0.2
 """A failed beat is tried again at once, nearly: a database that refuses quickly must not be hammered."""
@@ -54,9 +54,9 @@ class Heartbeat:
                 self.database, self.replica_id, self.held(), lease_seconds=self.lease_seconds, deadline_seconds=self.period_seconds
             )
             await through(self.at, Step.HEARTBEAT, beat)
-        except StoreError as error:
+        except Exception as error:  # noqa: BLE001 - a heartbeat that ends takes every lease with it
             self._good_since = None
-            _log.warning("heartbeat_failed", error=type(error).__name__)
+            _log.warning("heartbeat_failed", error=type(error).__name__, raised_at=raised_at(error))
             return False
         if self._good_since is None:
             self._good_since = sent_at

@@ -23,7 +23,7 @@ from gateway.runs.read import RunView, rfc3339, run_json, run_view
 from gateway.store import history as store
 from gateway.store import runs as run_store
 from gateway.store.database import Database
-from gateway.store.history import ConversationRow, ItemRow, Owner, RemovedRow
+from gateway.store.history import ConversationRow, ItemRow, Owner
 
 _ITEM_CURSOR: Final = struct.Struct(">qi")
 
@@ -118,10 +118,13 @@ class History:
 
     async def remove(self, access: Access, application_id: ApplicationId, conversation_id: ConversationId) -> Removed:
         """Delete a conversation here (contract D10). A run that is active in it goes on, and keeps its slot until it ends."""
-        removed = await store.remove(self.database, Owner(access.account_id, application_id), conversation_id)
-        if removed is None:
-            raise Refused(Code.NOT_FOUND)
-        return _removed(removed)
+        async with self.database.transaction() as tx:
+            removed = await store.remove(tx, Owner(access.account_id, application_id), conversation_id)
+            if removed is None:
+                raise Refused(Code.NOT_FOUND)
+            active_run = await store.active_run(tx, conversation_id)
+            await tx.commit()
+        return Removed(conversation_id, removed.deleted_at, RunId(active_run) if active_run else None)
 
     async def check_run(self, access: Access, application_id: ApplicationId, run_id: RunId) -> None:
         """Raise Refused(not_found) when the caller may no longer watch this run."""
@@ -183,10 +186,6 @@ def removed_json(removed: Removed) -> dict[str, object]:
         ],
         "active_run_id": str(removed.active_run_id) if removed.active_run_id else None,
     }
-
-
-def _removed(row: RemovedRow) -> Removed:
-    return Removed(ConversationId(row.conversation_id), row.deleted_at, RunId(row.active_run_id) if row.active_run_id else None)
 
 
 def _visible(row: ItemRow) -> VisibleItem:

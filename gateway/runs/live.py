@@ -9,7 +9,7 @@ from gateway.domain.reasons import Reason
 from gateway.domain.states import Attention, Execution, Persistence, RunKind
 from gateway.runs.fanout import Channel
 from gateway.runs.frames import Frames
-from gateway.runs.read import POLL_SECONDS, RunView
+from gateway.runs.read import POLL_SECONDS, RunView, poll_after
 
 
 class LiveRun:
@@ -67,14 +67,14 @@ class LiveRun:
             attention=attention,
             updated_at=updated_at,
             finished_at=finished_at,
-            poll_after_seconds=POLL_SECONDS if execution is Execution.UNKNOWN else None,
+            poll_after_seconds=poll_after(execution, persistence, attention),
         )
         self.channel.publish(self.frames.status(self.view) + self.frames.ending(self.view))
         self.channel.close()
 
-    def not_confirmed(self) -> None:
+    def not_confirmed(self, reason: Reason) -> None:
         """Upstream is done and the database did not say so in time: the watchers are told, saving goes on (interface.md "The stream")."""
-        self.channel.publish(self.frames.failed(Reason.SAVE_FAILED))
+        self.channel.publish(self.frames.failed(reason))
         self.channel.close()
 
     def detach(self) -> None:

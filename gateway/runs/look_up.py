@@ -51,8 +51,13 @@ class LookUp:
         """Ask upstream, and write what the answer proves."""
         row, claim = claimed.row, claimed.claim
         application = await self.resolve.usable(ApplicationId(row.application_id), ConversationId(row.conversation_id))
-        if application is None or application.fingerprint != row.fingerprint:
-            why = "unusable" if application is None else "fingerprint_changed"
+        if application is None:
+            # This replica cannot ask: no token, or a key that is not in its ring. Another may; the backoff goes on.
+            await store.note(self.database, row.run_id, claim, status=LookupStatus.UNCLEAR.value, native_status=None)
+            _log.warning("lookup_impossible", run_id=str(row.run_id))
+            return
+        if application.fingerprint != row.fingerprint:
+            why = "fingerprint_changed"
             await through(self.at, Step.LOOKUP_WRITE, store.refuse(self.database, row.run_id, claim, why=why))
             _log.warning("lookup_refused", run_id=str(row.run_id), why=why)
             return

@@ -26,7 +26,7 @@ POLL_OPERATOR_SECONDS: Final = 30.0
 class RunView:
     """One run, without native ids. `snapshot`: what is known of the answer, when anything is stored and was asked for.
 
-    `lookup_due`: asking upstream again is due, for whoever comes first.
+    `snapshot_revision` counts up with each stored snapshot. `lookup_due`: asking upstream again is due, for whoever comes first.
     """
 
     run_id: RunId
@@ -45,6 +45,7 @@ class RunView:
     updated_at: datetime
     finished_at: datetime | None
     snapshot: Snapshot | None
+    snapshot_revision: int = 0
     lookup_due: bool = False
 
     @property
@@ -59,9 +60,12 @@ class Reads:
 
     database: Database
 
-    async def run(self, access: Access, application_id: ApplicationId, run_id: RunId) -> RunView:
-        """The run with its snapshot. Raises Refused(not_found) for what is missing, foreign or deleted, by one statement."""
-        row = await store.view(self.database, run_id, access.account_id, application_id)
+    async def run(self, access: Access, application_id: ApplicationId, run_id: RunId, *, known_revision: int = 0) -> RunView:
+        """The run, with its snapshot when that is newer than `known_revision`.
+
+        Raises Refused(not_found) for what is missing, foreign or deleted, by one statement.
+        """
+        row = await store.view(self.database, run_id, access.account_id, application_id, known_revision=known_revision)
         if row is None:
             raise Refused(Code.NOT_FOUND)
         return run_view(row)
@@ -86,18 +90,20 @@ def run_view(row: RunRow) -> RunView:
         answered_by=RunId(row.answered_by) if row.answered_by else None,
         native_status=row.native_status,
         attention=attention,
-        poll_after_seconds=_poll_after(execution, persistence, attention, row.lookup_in_seconds),
+        poll_after_seconds=poll_after(execution, persistence, attention, row.lookup_in_seconds),
         created_at=row.created_at,
         updated_at=row.updated_at,
         finished_at=row.finished_at,
         snapshot=snapshots.parse(row.snapshot_body) if row.snapshot_body is not None else None,
+        snapshot_revision=row.snapshot_revision,
         lookup_due=execution is Execution.UNKNOWN and row.lookup_in_seconds is not None and row.lookup_in_seconds <= 0,
     )
 
 
-def _poll_after(
-    execution: Execution, persistence: Persistence, attention: Attention | None, lookup_in_seconds: float | None
+def poll_after(
+    execution: Execution, persistence: Persistence, attention: Attention | None, lookup_in_seconds: float | None = None
 ) -> float | None:
+    """When a client looks again; None when nothing changes by itself any more."""
     if execution not in SLOT_HOLDING and persistence is not Persistence.PENDING:
         return None
     if attention is Attention.OPERATOR:

@@ -86,13 +86,16 @@ class StoredStream:
         while (left := deadline - loop.time()) > 0:
             # The database does not say when a run changes (no LISTEN through a pooler): wait a little and ask.
             await asyncio.sleep(min(POLL_SECONDS, left))
-            earlier, self._view = self._view, await self._reads.run(self._access, self._application_id, self._view.run_id)
-            if piece := self._news(self._view, changed=self._view.updated_at != earlier.updated_at):
+            earlier, self._view = (
+                self._view,
+                await self._reads.run(self._access, self._application_id, self._view.run_id, known_revision=self._view.snapshot_revision),
+            )
+            if piece := self._news(self._view, changed=_status(self._view) != _status(earlier)):
                 return piece
         return b""
 
     def _news(self, view: RunView, *, changed: bool) -> bytes:
-        items = view.snapshot.items if view.snapshot else ()
+        items = view.snapshot.items if view.snapshot else self._items  # no snapshot: nothing newer than what was shown
         piece = self._frames.difference(self._items, items)
         self._items = items
         if changed:
@@ -102,3 +105,8 @@ class StoredStream:
             self._over = True
             piece += self._frames.ending(view)
         return piece
+
+
+def _status(view: RunView) -> tuple[object, ...]:
+    """What a change of makes a new gateway.run frame."""
+    return (view.execution, view.persistence, view.reason, view.attention, view.resolution)

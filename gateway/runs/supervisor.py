@@ -25,9 +25,12 @@ class Supervisor:
         """Execute an admitted run in a task that no request owns."""
         live = LiveRun(admitted)
         self.live_runs.add(live)
-        task = self.tasks.own(self.execute(live), _RUN)
-        task.add_done_callback(lambda _: self.live_runs.remove(admitted.run_id))
+        self.tasks.own(self.execute(live), _RUN).add_done_callback(lambda _: self._over(live))
         return live
+
+    def _over(self, live: LiveRun) -> None:
+        self.live_runs.remove(live.admitted.run_id)
+        live.channel.close()  # however it ended: nobody waits for a run that nobody executes
 
     def end_streams(self) -> None:
         """End the browsers' streams with a last status and no terminal frame; the runs go on."""

@@ -1,6 +1,6 @@
 """Admission's statements: the read before the checks, the one transaction, and what a lost answer is judged by."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
@@ -32,15 +32,19 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ContextRow:
-    """What the checks before admission ask about. `submitted_*`: the submission's run, when it has one."""
+    """What the checks before admission ask about.
+
+    `closed`: why the application takes nothing new. `submitted_*`: the submission's run, when it has one.
+    """
 
     account_id: UUID
     account_state: str
     all_groups: list[str]
     account_roles: list[str]
     visible: bool
-    backend_served: bool
-    enabled: bool
+    closed: str | None
+    token_ciphertext: bytes | None = field(repr=False)
+    token_key_id: str | None
     submitted_run_id: UUID | None
     submitted_fingerprint: bytes | None
     submitted_conversation_id: UUID | None

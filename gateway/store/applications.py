@@ -81,8 +81,7 @@ class VisibleRow:
     tags: list[str]
     visibility: str
     human_input: bool
-    enabled: bool
-    backend_type: str
+    closed: str | None
     token_ciphertext: bytes | None = field(repr=False)
     token_key_id: str | None
     unknown_runs: int

@@ -6,7 +6,7 @@ from typing import Final
 from uuid import UUID
 
 from gateway.domain.ids import AccountId, ApplicationId, ConversationId, RunId
-from gateway.store.database import Database
+from gateway.store.database import Database, Transaction
 from gateway.store.statements import statement
 
 _CONVERSATIONS: Final = statement("history.conversations")
@@ -14,6 +14,7 @@ _CONVERSATION: Final = statement("history.conversation")
 _ITEMS: Final = statement("history.items")
 _RENAME: Final = statement("history.rename")
 _REMOVE: Final = statement("history.remove")
+_ACTIVE_RUN: Final = statement("history.active_run")
 _RUN_EXISTS: Final = statement("history.run_exists")
 
 
@@ -58,11 +59,10 @@ class ItemRow:
 
 @dataclass(frozen=True, slots=True)
 class RemovedRow:
-    """A conversation that was deleted just now. `active_run_id`: the run in it that goes on."""
+    """A conversation that was deleted just now."""
 
     conversation_id: UUID
     deleted_at: datetime
-    active_run_id: UUID | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +98,15 @@ async def rename(db: Database, owner: Owner, conversation_id: ConversationId, ti
     return await db.one(_RENAME, _RenamedRow, _params(owner, conversation_id=conversation_id, title=title)) is not None
 
 
-async def remove(db: Database, owner: Owner, conversation_id: ConversationId) -> RemovedRow | None:
-    """Delete the conversation softly; None for what is missing, foreign or deleted before."""
-    return await db.one(_REMOVE, RemovedRow, _params(owner, conversation_id=conversation_id))
+async def remove(tx: Transaction, owner: Owner, conversation_id: ConversationId) -> RemovedRow | None:
+    """Delete the conversation softly; None for what is missing, foreign or deleted before. The caller commits."""
+    return await tx.one(_REMOVE, RemovedRow, _params(owner, conversation_id=conversation_id))
+
+
+async def active_run(tx: Transaction, conversation_id: ConversationId) -> UUID | None:
+    """The run that goes on in the conversation whose lock `tx` holds."""
+    row = await tx.one(_ACTIVE_RUN, _RunRow, {"conversation_id": conversation_id})
+    return None if row is None else row.run_id
 
 
 async def run_exists(db: Database, owner: Owner, run_id: RunId) -> bool:

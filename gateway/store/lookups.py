@@ -44,6 +44,7 @@ async def claim(
         "budget": budget,
         "first_seconds": first_seconds,
         "longest_seconds": LONGEST_SECONDS,
+        "longest_age_seconds": LONGEST_AGE_SECONDS,
         "limit": limit,
         "run_id": run_id,
     }

@@ -64,6 +64,7 @@ class RunRow:
     created_at: datetime
     updated_at: datetime
     finished_at: datetime | None
+    snapshot_revision: int
     snapshot_body: bytes | None
 
 
@@ -129,9 +130,9 @@ class Settlement:
     evidence_detail: Mapping[str, object]
 
 
-async def view(db: Database, run_id: UUID, account_id: UUID, application_id: UUID) -> RunRow | None:
-    """One run of this user and application in a conversation that is not deleted."""
-    params = {"run_id": run_id, "account_id": account_id, "application_id": application_id}
+async def view(db: Database, run_id: UUID, account_id: UUID, application_id: UUID, *, known_revision: int = 0) -> RunRow | None:
+    """One run of this user and application in a conversation that is not deleted; its snapshot only when newer than `known_revision`."""
+    params = {"run_id": run_id, "account_id": account_id, "application_id": application_id, "known_revision": known_revision}
     return await db.one(_VIEW, RunRow, params, reading=True)
 
 
@@ -173,12 +174,15 @@ async def reread(db: Database, run_id: RunId, attempt_token: AttemptToken, *, de
     )
 
 
-async def start(db: Database, run_id: RunId, attempt_token: AttemptToken, native_run_id: NativeRunId | None) -> MovedRow | None:
+async def start(
+    db: Database, run_id: RunId, attempt_token: AttemptToken, native_run_id: NativeRunId | None, *, lookup_first_seconds: float
+) -> MovedRow | None:
     """Record RUN_STARTED, and the native run id when it is known. May be repeated; None: nothing new, or the run has ended."""
     params = {
         "run_id": run_id,
         "attempt_token": attempt_token,
         "native_run_id": native_run_id,
+        "lookup_first_seconds": lookup_first_seconds,
         "sources": _names({Execution.DISPATCHED, Execution.RUNNING, Execution.UNKNOWN}),
     }
     return await db.one(_START, MovedRow, params)
@@ -205,7 +209,8 @@ async def settle(db: Database, run_id: RunId, attempt_token: AttemptToken, settl
         "run_id": run_id,
         "attempt_token": attempt_token,
         "conversation_id": settlement.conversation_id,
-        "sources": _names(sources(transition.to)),
+        # What the holder saw of a run that expired to unknown is taken too: the state stays, its reason and text are news.
+        "sources": _names(sources(transition.to) | ({Execution.UNKNOWN} if transition.to is Execution.UNKNOWN else set())),
         "execution": transition.to.value,
         "reason": transition.reason.value if transition.reason else None,
         "attention": transition.attention.value if transition.attention else None,
@@ -235,7 +240,7 @@ async def checkpoint(db: Database, run_id: RunId, attempt_token: AttemptToken, r
     params = {
         "run_id": run_id,
         "attempt_token": attempt_token,
-        "live": _names(LIVE),
+        "live": _names(LIVE | {Execution.UNKNOWN}),
         "persistence_sources": _names(persistence_sources(Persistence.PARTIAL) | {Persistence.PARTIAL}),
         "revision": revision,
         "body": body,

@@ -4,7 +4,6 @@ The kind of a route decides what its handler is given: nothing, claims, an accou
 handler cannot forget a check: without it there is no value to work with.
 """
 
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,7 +15,7 @@ from starlette.datastructures import Headers, QueryParams
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive
 
-from gateway.domain.ids import ApplicationId
+from gateway.domain.ids import ApplicationId, uuid_of
 from gateway.domain.limits import MAX_BROWSER_BODY_BYTES
 from gateway.domain.problems import Code, Refused
 from gateway.identity.accounts import Access
@@ -25,8 +24,6 @@ from gateway.web.auth import Credential
 from gateway.web.body import read_body
 from gateway.web.negotiation import Answer
 from gateway.web.services import Services
-
-_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +55,6 @@ def path_uuid(path: Mapping[str, str], name: str) -> UUID:
     if found is None:
         raise Refused(Code.NOT_FOUND)
     return found
-
-
-def uuid_of(text: str) -> UUID | None:
-    """The UUID in its one form with hyphens; None for any other text, also for what `UUID` itself would take."""
-    return UUID(text) if _UUID.fullmatch(text) else None
 
 
 def json_response(document: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

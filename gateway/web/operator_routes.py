@@ -5,13 +5,13 @@ from typing import Final
 from starlette.types import ASGIApp
 
 from gateway.domain.audit import web_actor
-from gateway.domain.ids import ApplicationId, RunId
+from gateway.domain.ids import ApplicationId, RunId, uuid_of
 from gateway.domain.problems import Code, Refused
 from gateway.domain.resolution import ResolutionOutcome, RunFilter
 from gateway.identity.accounts import Access
 from gateway.runs.operator_reads import audit_json, operator_run_json
 from gateway.web.body import json_object
-from gateway.web.call import Call, json_response, uuid_of
+from gateway.web.call import Call, json_response
 from gateway.web.query import one, page_of
 
 _RESOLUTION: Final = frozenset({"outcome", "reason"})

@@ -134,6 +134,8 @@ create table run (
     constraint run_slots_are_the_state check (
         (execution in ('reserved', 'dispatched', 'running', 'unknown')) = (user_slot is not null)
         and (user_slot is null) = (application_slot is null)),
+    -- what no process is responsible for can expire: no slot without a lease, or an unknown that somebody sees
+    constraint run_live_has_lease check (execution not in ('reserved', 'dispatched', 'running') or lease_until is not null),
     -- nothing but reserved and released exists without a fence
     constraint run_fence_first check (execution in ('reserved', 'released') or fence_at is not null),
     constraint run_native_id_differs check (native_run_id is null or native_run_id <> correlation_id::text),

@@ -45,6 +45,15 @@ language sql stable as $$
     select (date_trunc(p_window, p_at at time zone p_zone) + ('1 ' || p_window)::interval) at time zone p_zone
 $$;
 
+-- Why an application takes no new task; null when it does. Human approval needs the native profile, which this version does not serve.
+create function application_closed_v1(
+    p_backend_type text, p_human_input boolean, p_enabled boolean, p_provider_enabled boolean, p_has_token boolean) returns text
+language sql immutable as $$
+    select case
+        when p_backend_type <> 'langchain' or p_human_input then 'backend_not_served'
+        when not (p_enabled and p_provider_enabled and p_has_token) then 'app_disabled' end
+$$;
+
 -- Admission (contract C5): submission, slots, charge, user message, run and, for a first message, the conversation. All or nothing: any
 -- verdict but 'admitted' is rolled back by the caller. Locks in the fixed order: application, user, conversation, quota rows. The insert of
 -- the submission comes first and waits for a concurrent or lost transaction with the same id, before any lock is held.
@@ -90,12 +99,9 @@ begin
         return;
     end if;
     select p.enabled into v_provider_enabled from provider p where p.provider_id = v_application.provider_id;
-    if not (v_application.enabled and v_provider_enabled) or v_application.token_ciphertext is null then
-        verdict := 'app_disabled';
-        return;
-    end if;
-    if v_application.backend_type <> 'langchain' then
-        verdict := 'backend_not_served';
+    verdict := application_closed_v1(v_application.backend_type, v_application.human_input, v_application.enabled, v_provider_enabled,
+        v_application.token_ciphertext is not null);
+    if verdict is not null then
         return;
     end if;
 
@@ -127,8 +133,10 @@ begin
         update conversation c set last_sequence = v_sequence, updated_at = now() where c.conversation_id = p_conversation_id;
     end if;
 
+    -- The smallest free number, while fewer than allowed are held: after a limit was lowered, higher numbers may still be.
     select min(n) into v_user_slot from generate_series(1, p_max_per_user) n
-    where not exists (select from run r where r.account_id = p_account_id and r.user_slot = n);
+    where not exists (select from run r where r.account_id = p_account_id and r.user_slot = n)
+        and (select count(*) from run r where r.account_id = p_account_id and r.user_slot is not null) < p_max_per_user;
     if v_user_slot is null then
         verdict := 'user_busy';
         select r.run_id into blocking_run_id from run r
@@ -136,7 +144,9 @@ begin
         return;
     end if;
     select min(n) into v_application_slot from generate_series(1, p_max_per_application) n
-    where not exists (select from run r where r.application_id = p_application_id and r.application_slot = n);
+    where not exists (select from run r where r.application_id = p_application_id and r.application_slot = n)
+        and (select count(*) from run r where r.application_id = p_application_id and r.application_slot is not null)
+            < p_max_per_application;
     if v_application_slot is null then
         verdict := 'app_busy';
         return;
@@ -271,9 +281,18 @@ language sql stable as $$
     where a.subject = p_subject
 $$;
 
--- Returns the charges of runs that were never executed, once each (contract C4).
+-- Returns the charges of runs that were never executed, once each (contract C4). Takes the usage rows in admission's order, so that the
+-- two never wait for each other in a circle.
 create function refund_v1(p_run_ids uuid[]) returns void
-language sql as $$
+language plpgsql as $$
+begin
+    perform from quota_usage u
+    where exists (
+        select from quota_charge q
+        where q.run_id = any (p_run_ids) and q.refunded_at is null
+            and q.quota_rule_id = u.quota_rule_id and q.bucket = u.bucket and q.window_start = u.window_start)
+    order by u.quota_rule_id, u.bucket, u.window_start
+    for update;
     with returned as (
         update quota_charge q set refunded_at = clock_timestamp()
         where q.run_id = any (p_run_ids) and q.refunded_at is null
@@ -283,7 +302,8 @@ language sql as $$
     )
     update quota_usage u set used = u.used - l.tasks
     from lowered l
-    where u.quota_rule_id = l.quota_rule_id and u.bucket = l.bucket and u.window_start = l.window_start
+    where u.quota_rule_id = l.quota_rule_id and u.bucket = l.bucket and u.window_start = l.window_start;
+end
 $$;
 
 -- The items of a run from the parallel arrays that the program makes of a snapshot. Repeating it writes nothing again.

@@ -115,7 +115,8 @@ where name = %(name)s::text and enabled
 -- The applications that a caller may see, or one of them, with what their availability depends on.
 select
     a.application_id, a.name, a.description, a.app_type, a.is_marketplace_app, a.tags, a.visibility, a.human_input,
-    a.enabled and p.enabled as enabled, a.backend_type, a.token_ciphertext, a.token_key_id,
+    application_closed_v1(a.backend_type, a.human_input, a.enabled, p.enabled, a.token_ciphertext is not null) as closed,
+    a.token_ciphertext, a.token_key_id,
     (select count(*) from run r where r.application_id = a.application_id and r.application_slot is not null and r.execution = 'unknown')
         as unknown_runs
 from application a

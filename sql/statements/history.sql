@@ -73,13 +73,16 @@ where c.conversation_id = %(conversation_id)s::uuid
 returning c.conversation_id
 
 -- name: remove
--- Soft delete, once. A run that is active goes on; it is named, because its slot stays held.
+-- Soft delete, once. A run that is active goes on.
 update conversation c set deleted_at = clock_timestamp()
 where c.conversation_id = %(conversation_id)s::uuid
     and c.account_id = %(account_id)s::uuid and c.application_id = %(application_id)s::uuid and c.deleted_at is null
-returning c.conversation_id, c.deleted_at,
-    (select r.run_id from run r
-    where r.conversation_id = c.conversation_id and r.execution in ('reserved', 'dispatched', 'running', 'unknown')) as active_run_id
+returning c.conversation_id, c.deleted_at
+
+-- name: active_run
+-- The run that goes on in a conversation. Read after the conversation's lock was taken, so that it sees who was admitted before.
+select r.run_id from run r
+where r.conversation_id = %(conversation_id)s::uuid and r.execution in ('reserved', 'dispatched', 'running', 'unknown')
 
 -- name: run_exists
 -- Whether this run may still be watched: its owner's, in a conversation that is not deleted.

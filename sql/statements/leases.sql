@@ -28,7 +28,9 @@ with due as (
     insert into evidence (run_id, kind, detail)
     select m.run_id, 'lease_lost', jsonb_build_object('was', 'reserved') from moved m
 )
-select m.run_id, refund_v1(array[m.run_id])::text as refunded from moved m
+select m.run_id, r.refunded
+from moved m
+cross join (select refund_v1(array_agg(f.run_id))::text as refunded from moved f having count(*) > 0) r
 
 -- name: expire
 -- Runs whose process is gone, or was too slow to say that it lives: their outcome is unknown. The lease stays, so that a holder that was

@@ -8,6 +8,7 @@ with due as (
         and r.next_lookup_at <= clock_timestamp()
         and (r.lease_until is null or r.lease_until < clock_timestamp())
         and r.lookups < %(budget)s::integer + r.lookups_granted
+        and (r.unknown_at > clock_timestamp() - make_interval(secs => %(longest_age_seconds)s::double precision) or r.lookups_granted > 0)
     order by r.next_lookup_at
     limit %(limit)s::integer
     for update skip locked
@@ -40,10 +41,10 @@ with noted as (
     insert into evidence (run_id, kind, detail)
     select r.run_id, 'looked_up', jsonb_build_object('status', %(status)s::text)
     from run r
-    where r.run_id = %(run_id)s::uuid and r.lookup_claim = %(claim)s::uuid
+    where r.run_id = %(run_id)s::uuid and r.lookup_claim = %(claim)s::uuid and r.execution = 'unknown'
 )
 update run r set native_status = coalesce(%(native_status)s::text, r.native_status), updated_at = clock_timestamp(), lookup_claim = null
-where r.run_id = %(run_id)s::uuid and r.lookup_claim = %(claim)s::uuid
+where r.run_id = %(run_id)s::uuid and r.lookup_claim = %(claim)s::uuid and r.execution = 'unknown'
 
 -- name: settle
 -- A look-up that said how the run ended. It never brings text: what is not complete stays incomplete, open to a late token holder.
@@ -65,7 +66,7 @@ with noted as (
     insert into evidence (run_id, kind, detail)
     select r.run_id, 'lookup_refused', jsonb_build_object('why', %(why)s::text)
     from run r
-    where r.run_id = %(run_id)s::uuid and r.lookup_claim = %(claim)s::uuid
+    where r.run_id = %(run_id)s::uuid and r.lookup_claim = %(claim)s::uuid and r.execution = 'unknown'
 )
 update run r set attention = 'operator', next_lookup_at = null, lookup_claim = null, updated_at = clock_timestamp()
 where r.run_id = %(run_id)s::uuid and r.lookup_claim = %(claim)s::uuid and r.execution = 'unknown'

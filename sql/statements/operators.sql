@@ -22,7 +22,7 @@ select
     r.run_id, r.conversation_id, r.submission_id, r.kind, r.execution, r.persistence, r.reason,
     r.resolution_outcome, r.resolution_reason, r.answered_by, r.native_status, r.attention,
     extract(epoch from r.next_lookup_at - clock_timestamp())::double precision as lookup_in_seconds,
-    r.created_at, r.updated_at, r.finished_at, null::bytea as snapshot_body,
+    r.created_at, r.updated_at, r.finished_at, 0::bigint as snapshot_revision, null::bytea as snapshot_body,
     p.since_at, r.application_id, a.name as application_name, u.subject,
     run_is_unresolved_v1(r.execution, r.persistence, r.acknowledged_at, r.resolved_at) as unresolved,
     c.deleted_at is not null as conversation_deleted,

@@ -1,10 +1,11 @@
 -- name: view
--- One run as its owner sees it, with its snapshot.
+-- One run as its owner sees it, with its snapshot when that is newer than what the reader knows.
 select
     r.run_id, r.conversation_id, r.submission_id, r.kind, r.execution, r.persistence, r.reason,
     r.resolution_outcome, r.resolution_reason, r.answered_by, r.native_status, r.attention,
     extract(epoch from r.next_lookup_at - clock_timestamp())::double precision as lookup_in_seconds,
-    r.created_at, r.updated_at, r.finished_at, s.body as snapshot_body
+    r.created_at, r.updated_at, r.finished_at, coalesce(s.revision, 0) as snapshot_revision,
+    case when s.revision > %(known_revision)s::bigint then s.body end as snapshot_body
 from run r
 join conversation c on c.conversation_id = r.conversation_id and c.deleted_at is null
 left join snapshot s on s.run_id = r.run_id
@@ -16,7 +17,7 @@ select
     r.run_id, r.conversation_id, r.submission_id, r.kind, r.execution, r.persistence, r.reason,
     r.resolution_outcome, r.resolution_reason, r.answered_by, r.native_status, r.attention,
     extract(epoch from r.next_lookup_at - clock_timestamp())::double precision as lookup_in_seconds,
-    r.created_at, r.updated_at, r.finished_at, null::bytea as snapshot_body
+    r.created_at, r.updated_at, r.finished_at, 0::bigint as snapshot_revision, null::bytea as snapshot_body
 from run r
 join conversation c on c.conversation_id = r.conversation_id and c.deleted_at is null
 where r.run_id = any (%(run_ids)s::uuid[]) and r.account_id = %(account_id)s::uuid and r.application_id = %(application_id)s::uuid
@@ -42,6 +43,11 @@ with moved as (
         execution = case when r.execution = 'dispatched' then 'running' else r.execution end,
         started_at = coalesce(r.started_at, clock_timestamp()),
         native_run_id = coalesce(r.native_run_id, %(native_run_id)s::text),
+        -- expired meanwhile, with nothing to be looked up by: now there is
+        attention = case when r.execution = 'unknown' and %(native_run_id)s::text is not null and r.native_run_id is null
+            then null else r.attention end,
+        next_lookup_at = case when r.execution = 'unknown' and %(native_run_id)s::text is not null and r.native_run_id is null
+            then clock_timestamp() + make_interval(secs => %(lookup_first_seconds)s::double precision) else r.next_lookup_at end,
         updated_at = clock_timestamp()
     where r.run_id = %(run_id)s::uuid and r.attempt_token = %(attempt_token)s::uuid
         and r.execution = any (%(sources)s::text[])
@@ -70,7 +76,8 @@ select m.updated_at, refund_v1(array[m.run_id])::text as refunded from moved m
 
 -- name: settle
 -- One transaction for the end of a run: execution, evidence, snapshot, items. Guarded by the states, never by the lease; text of the
--- token holder is taken also when somebody else settled the execution first. Locks in the fixed order: conversation, run.
+-- token holder is taken also when somebody else settled the execution first, and what it saw of a run that expired to unknown. Locks in
+-- the fixed order: conversation, run.
 with held as (
     select c.conversation_id from conversation c
     where c.conversation_id = %(conversation_id)s::uuid and %(blocks)s::text is not null
@@ -89,6 +96,7 @@ with held as (
         user_slot = case when %(holds_slot)s::boolean then r.user_slot end,
         application_slot = case when %(holds_slot)s::boolean then r.application_slot end,
         lease_until = null,
+        lookup_claim = null,
         started_at = coalesce(r.started_at, case when %(started)s::boolean then clock_timestamp() end),
         native_run_id = coalesce(r.native_run_id, %(native_run_id)s::text),
         finished_at = case when %(over)s::boolean then coalesce(r.finished_at, clock_timestamp()) else r.finished_at end,

@@ -104,12 +104,12 @@ async def test_nothing_resolves_that_may_not_be_used(world: World) -> None:
     assert await world.resolve.usable(await world.application("no token", token=None)) is None
     assert await world.resolve.usable(await world.application("dify", config=parse_config({}), token=None)) is None
     application_id = await world.application()
-    await applications.set_enabled(world.database, "app", enabled=False)
-    assert await world.resolve.usable(application_id) is None
-    await applications.set_enabled(world.database, "app", enabled=True)
-    assert await world.resolve.usable(application_id) is not None
-    await providers.set_enabled(world.database, "provider", enabled=False)
-    assert await world.resolve.usable(application_id) is None
+    for switch, name in ((applications.set_enabled, "app"), (providers.set_enabled, "provider")):
+        for enabled in (False, True):
+            await switch(world.database, name, enabled=enabled)
+            usable = await world.resolve.usable(application_id)
+            assert usable is not None  # a disabled one takes nothing new; its runs are still looked up
+            assert usable.enabled is enabled
 
 
 async def test_o36_only_the_application_whose_key_is_gone_is_unusable(world: World, capsys: pytest.CaptureFixture[str]) -> None:
@@ -281,8 +281,8 @@ async def test_a_change_waits_for_an_admission_and_then_sees_its_run(world: Worl
                 select %(id)s, %(application_id)s, account_id, 'hi', 1 from account returning conversation_id, account_id
             )
             insert into run (run_id, account_id, application_id, conversation_id, submission_id, sequence, execution, attempt_token,
-                correlation_id, config_version, token_version, user_slot, application_slot)
-            select %(id)s, account_id, %(application_id)s, conversation_id, 's', 1, 'reserved', %(id)s, %(id)s, 1, 1, 1, 1 from made
+                correlation_id, config_version, token_version, user_slot, application_slot, lease_until)
+            select %(id)s, account_id, %(application_id)s, conversation_id, 's', 1, 'reserved', %(id)s, %(id)s, 1, 1, 1, 1, now() from made
             """,
             {"id": run_id, "application_id": application_id},
         )
@@ -452,7 +452,7 @@ async def test_users_see_the_display_fields_and_nothing_else(world: World) -> No
         "tags": ["Agent"],
         "visibility": "public",
         "human_input": True,
-        "available": True,
+        "available": False,
     }
 
 

@@ -175,9 +175,9 @@ def a_running_run(url: str) -> str:
                 returning conversation_id, application_id, account_id
             )
             insert into run (run_id, account_id, application_id, conversation_id, submission_id, sequence, execution, attempt_token,
-                correlation_id, config_version, token_version, user_slot, application_slot, fence_at)
+                correlation_id, config_version, token_version, user_slot, application_slot, fence_at, lease_until)
             select %(run_id)s, account_id, application_id, conversation_id, 's', 1, 'running', gen_random_uuid(), gen_random_uuid(),
-                1, 1, 1, 1, now() from made
+                1, 1, 1, 1, now(), now() from made
             """,
             {"run_id": run_id},
         )

@@ -220,6 +220,7 @@ async def open_world(
             gate = Gate(
                 database=database,
                 access_check=access,
+                vault=VAULT,
                 moderators=(),
                 moderation_seconds=1.0,
                 limits=ActiveLimits(per_user=50, per_application=50),

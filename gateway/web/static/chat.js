@@ -19,6 +19,7 @@ const state = {
   conversation: null,
   run: null,
   /** The message that has no answer of the gateway yet: {appId, submissionId, text, conversationId}. */
+  subject: null,
   pending: null,
   busy: false,
   leaving: new AbortController(),
@@ -40,6 +41,7 @@ async function start() {
 }
 
 async function enter(me) {
+  state.subject = me.subject;
   $("who").textContent = me.subject;
   state.apps = await client.apps();
   for (const id of ["who", "workspace", "toggle"]) $(id).hidden = false;
@@ -242,7 +244,7 @@ async function send(text) {
   const earlier = state.pending;
   // The same message, still unanswered, keeps its id; any other one gets its own, made once.
   const same = earlier && earlier.text === text && earlier.appId === state.appId && earlier.conversationId === conversationId;
-  keepPending(same ? earlier : { appId: state.appId, submissionId: newSubmissionId(), text, conversationId });
+  keepPending(same ? earlier : { subject: state.subject, appId: state.appId, submissionId: newSubmissionId(), text, conversationId });
   $("text").value = "";
   await submitPending();
 }
@@ -254,6 +256,8 @@ async function resumePending() {
   } catch {
     state.pending = null;
   }
+  // One person's unanswered message is never sent as another's who signs in here later.
+  if (state.pending && state.pending.subject !== state.subject) keepPending(null);
   if (!state.pending) return;
   const { appId, conversationId } = state.pending;
   if (!state.apps.some((app) => app.app_id === appId)) return keepPending(null);
