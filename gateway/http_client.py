@@ -1,20 +1,27 @@
-"""JSON over HTTP to other services: upstream's small calls, key sets, moderators. The only place with aiohttp.
+"""JSON over HTTP to other services: upstream's small calls, key sets, moderators. The only place with httpx, and aiohttp below it.
 
 Bounded bodies, a deadline for all of it, no redirects, no environment proxies, no second try, no compression, TLS verified. What goes wrong
-is a `CallFault` value; no exception text of the library passes here, because such texts carry URLs and tokens (field case O-34).
+is a `CallFault` value; no exception text of a library passes here, because such texts carry URLs and tokens (field case O-34).
 Not here: the one POST that may execute (`upstream.one_post`); why that is another transport: docs/decisions/0002-upstream-transport.md.
 """
 
 import asyncio
+import logging
 import re
 import ssl
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum
+from http.client import HTTPResponse
+from http.cookiejar import CookieJar
 from types import TracebackType
 from typing import Final, Self
+from urllib.request import Request
 
 import aiohttp
+import httpx
+import httpx_aiohttp
 from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
@@ -75,15 +82,27 @@ class HttpClient:
     def __init__(self, *, connect_seconds: float, tls: ssl.SSLContext | None = None) -> None:
         self.tls = tls or verified_tls()
         """The TLS settings of this client, for the transport of the one POST too."""
-        self._session = aiohttp.ClientSession(
+        # It logs the URL of every call, and URLs name upstream's threads.
+        logging.getLogger("httpx").setLevel(logging.WARNING)
+        self._client = httpx.AsyncClient(
+            transport=httpx_aiohttp.AiohttpTransport(verify=self.tls, trust_env=False, client=self._session),
+            timeout=httpx.Timeout(None, pool=connect_seconds),  # the transport's bound of pool, name, connection and TLS together
+            follow_redirects=False,
+            trust_env=False,
+            cookies=_NoCookies(),
+            event_hooks={"response": [_forget_location]},
+        )
+
+    def _session(self) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_SECONDS, ssl=self.tls),
             cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None, connect=connect_seconds),
             auto_decompress=False,
             trust_env=False,
             max_line_size=_MAX_HEADER_BYTES,
             max_field_size=_MAX_HEADER_BYTES,
             max_headers=_MAX_HEADERS,
+            middlewares=(_as_asked_and_once,),
         )
 
     async def __aenter__(self) -> Self:
@@ -94,7 +113,7 @@ class HttpClient:
 
     async def aclose(self) -> None:
         """Close every connection."""
-        await self._session.close()
+        await self._client.aclose()
 
     async def get_json(
         self, url: str, *, headers: Mapping[str, str] | None = None, deadline_seconds: float, max_bytes: int
@@ -117,54 +136,89 @@ class HttpClient:
         try:
             async with asyncio.timeout(deadline_seconds):
                 return await self._exchange(method, url, headers, body, max_bytes)
-        except (aiohttp.ClientError, HttpProcessingError, OSError, ValueError) as error:
+        except httpx.HTTPError as error:
+            # Its class says nothing: a refused connection and a request that was read both end as ConnectTimeout.
+            return _fault_of(error.__cause__ or error)
+        except (httpx.InvalidURL, aiohttp.ClientError, HttpProcessingError, OSError, ValueError) as error:
             return _fault_of(error)
 
     async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, max_bytes: int) -> Reply | CallFault:
-        async with self._session.request(
-            method,
-            URL(url, encoded=True),
-            data=body,
-            headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": _USER_AGENT, **headers},
-            allow_redirects=False,
-            middlewares=(_Once(),),
-        ) as response:
-            try:
-                return await _reply(response, max_bytes)
-            finally:
-                # Closed, not released: a reply that was not read to its end must not be drained into the pool.
-                response.close()
+        asked = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": _USER_AGENT, **headers}
+        call = _Call(URL(url, encoded=True), asked)
+        token = _current_call.set(call)
+        try:
+            # Made by hand: the client's own defaults would add headers and encodings.
+            request = httpx.Request(method, url, headers=asked, content=body)
+            return await _reply(await self._client.send(request, stream=True), max_bytes)
+        finally:
+            _current_call.reset(token)
+            call.close()
 
 
-class _Once:
-    """The library repeats a GET whose connection breaks; this lets the first try through and no other."""
+class _Call:
+    """What is asked for, as it is to be sent: httpx and the transport between would rewrite the URL and the names of headers."""
 
-    __slots__ = ("_tried",)
+    __slots__ = ("_headers", "_response", "_tried", "_url")
 
-    def __init__(self) -> None:
+    def __init__(self, url: URL, headers: Mapping[str, str]) -> None:
+        self._url = url
+        self._headers = {"Host": url.host_port_subcomponent or "", **headers}
         self._tried = False
+        self._response: aiohttp.ClientResponse | None = None
 
-    async def __call__(self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    async def send(self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        """The first try; the library repeats a GET whose connection breaks, and that one is refused."""
         if self._tried:
             raise aiohttp.ClientConnectionError
         self._tried = True
-        return await handler(request)
+        request.url = self._url
+        request.headers.update(self._headers)
+        self._response = await handler(request)
+        # The transport cannot pass on a phrase that is not UTF-8, and nobody reads it.
+        self._response.reason = None
+        return self._response
+
+    def close(self) -> None:
+        """Closed, not released: a reply that was not read to its end must not be drained into the pool."""
+        if self._response is not None:
+            self._response.close()
 
 
-async def _reply(response: aiohttp.ClientResponse, max_bytes: int) -> Reply | CallFault:
-    if any(value.strip().lower() != "identity" for value in response.headers.getall("Content-Encoding", ())):
+_current_call: Final[ContextVar[_Call]] = ContextVar("current_call")
+"""The transport passes nothing of ours on to the session, but it calls it in the same task."""
+
+
+async def _as_asked_and_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    return await _current_call.get().send(request, handler)
+
+
+class _NoCookies(CookieJar):
+    """Keeps nothing: httpx reads every reply's cookies into its jar."""
+
+    def extract_cookies(self, response: HTTPResponse, request: Request) -> None:
+        """Nothing."""
+
+
+async def _forget_location(response: httpx.Response) -> None:
+    # Without following it httpx still parses where a redirect leads, and raises for a Location that is none.
+    response.headers.pop("Location", None)
+
+
+async def _reply(response: httpx.Response, max_bytes: int) -> Reply | CallFault:
+    if any(value.strip().lower() != "identity" for value in response.headers.get_list("Content-Encoding")):
         return CallFault.REPLY_ENCODED
-    if (response.content_length or 0) > max_bytes:
+    told_length = response.headers.get("Content-Length", "")
+    if told_length.isdecimal() and int(told_length) > max_bytes:
         return CallFault.REPLY_TOO_LARGE
     body = bytearray()
-    while piece := await response.content.readany():
+    async for piece in response.aiter_raw():
         body += piece
         if len(body) > max_bytes:
             return CallFault.REPLY_TOO_LARGE
-    return Reply(response.status, response.headers.get("Content-Type"), bytes(body))
+    return Reply(response.status_code, next(iter(response.headers.get_list("Content-Type")), None), bytes(body))
 
 
-def _fault_of(error: Exception) -> CallFault:
+def _fault_of(error: BaseException) -> CallFault:
     match error:
         case aiohttp.ClientConnectorDNSError():
             return CallFault.NAME_NOT_RESOLVED
@@ -176,11 +230,11 @@ def _fault_of(error: Exception) -> CallFault:
             return CallFault.NOT_CONNECTED
         case aiohttp.ClientPayloadError():
             return CallFault.REPLY_CUT
-        case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
+        case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError() | httpx.InvalidURL() | httpx.UnsupportedProtocol():
             return CallFault.UNSENDABLE
         case aiohttp.ClientConnectionError() | OSError():
             return CallFault.DISCONNECTED
-        case aiohttp.ClientError() | HttpProcessingError():
+        case aiohttp.ClientError() | HttpProcessingError() | httpx.HTTPError():
             return CallFault.REPLY_MALFORMED
         case _:
             # A ValueError: the library refuses what it was to send.

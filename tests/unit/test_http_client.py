@@ -1,6 +1,7 @@
 """HttpClient against real sockets: bounds, deadlines, closed faults, one try, no redirects, no proxies, nothing leaked."""
 
 import asyncio
+import logging
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -65,6 +66,31 @@ async def test_a_get_and_a_post_are_exactly_this(client: HttpClient) -> None:
     assert second.endswith(b"\r\n\r\n{}")
 
 
+async def test_a_url_and_the_names_of_headers_are_sent_as_they_are(client: HttpClient) -> None:
+    async with RawServer(answer_with(OK)) as server:
+        url = server.base_url + "/%7ea%41%2f//b|c?x=%41+%2b"
+        assert isinstance(await client.get_json(url, headers={"X-API-Key": "k"}, deadline_seconds=5, max_bytes=10), Reply)
+        assert server.received.startswith(b"GET /%7ea%41%2f//b|c?x=%41+%2b HTTP/1.1\r\n")
+        assert b"\r\nX-API-Key: k\r\n" in server.received
+
+
+async def test_calls_at_the_same_time_are_kept_apart(client: HttpClient) -> None:
+    async def answering(connection: RawConnection) -> None:
+        asked = (await connection.read_request()).split()[1]
+        await server.until(lambda: len(server.connections) == 20)
+        await connection.send(response("200 OK", "Connection: close\r\n", asked))
+
+    async with RawServer(answering) as server:
+        replies = await asyncio.gather(*(get(client, f"{server.base_url}/{number}") for number in range(20)))
+        assert replies == [Reply(200, None, f"/{number}".encode()) for number in range(20)]
+
+
+async def test_credentials_in_a_url_never_replace_the_token(client: HttpClient) -> None:
+    async with RawServer(answer_with(OK)) as server:
+        assert await get(client, server.base_url.replace("//", "//u:pw_X@")) is CallFault.UNSENDABLE
+        assert server.connections == []
+
+
 async def test_connections_are_kept_and_cookies_are_not(client: HttpClient) -> None:
     async def answering(connection: RawConnection) -> None:
         while True:
@@ -96,6 +122,44 @@ async def test_o35_redirects_are_replies(client: HttpClient, status: int, method
             assert reply.status == status
             assert len(server.connections) == 1
         assert recorder.connections == []
+
+
+@pytest.mark.parametrize("location", ["http://[", "http://a:x/", "ftp://u:p@[::1", "\\\\", "%", " "])
+async def test_o35_a_redirect_to_nowhere_is_a_reply(client: HttpClient, location: str) -> None:
+    async with RawServer(answer_with(response("302 Found", f"Location: {location}\r\n", b"x"))) as server:
+        assert await get(client, server.base_url) == Reply(302, None, b"x")
+
+
+async def test_a_reason_phrase_may_be_any_bytes(client: HttpClient) -> None:
+    async with RawServer(answer_with(b"HTTP/1.1 200 \xff\xfe\r\nContent-Length: 2\r\nX-Any: \xff\r\n\r\n{}")) as server:
+        assert await get(client, server.base_url) == Reply(200, None, b"{}")
+
+
+async def test_a_broken_reply_does_not_come_back_as_another_calls(client: HttpClient) -> None:
+    """What was not read to its end is not left in the pool."""
+
+    async def answering(connection: RawConnection) -> None:
+        await connection.read_request()
+        if len(server.connections) == 1:
+            await connection.send(response("200 OK", "", b"x" * 100_000))
+            await connection.until_gone()
+        await connection.send(KEPT)
+
+    async with RawServer(answering) as server:
+        assert await get(client, server.base_url) is CallFault.REPLY_TOO_LARGE
+        await server.until(lambda: server.served == 1)
+        assert await get(client, server.base_url) == Reply(200, "application/json", b'{"a":1}')
+        assert len(server.connections) == 2
+
+
+async def test_o34_no_library_logs_a_call(client: HttpClient, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG), refusing_port() as port:
+        async with RawServer(answer_with(KEPT)) as server:
+            assert isinstance(await get(client, server.base_url + "/threads/native"), Reply)
+        assert await get(client, f"http://127.0.0.1:{port}/threads/native") is CallFault.NOT_CONNECTED
+    assert not [record for record in caplog.records if record.name != "asyncio"]
+    assert "native" not in caplog.text
+    assert "tok_X" not in caplog.text
 
 
 async def test_no_connection(client: HttpClient) -> None:
