@@ -53,7 +53,8 @@ class LookUp:
         application = await self.resolve.usable(ApplicationId(row.application_id), ConversationId(row.conversation_id))
         if application is None:
             # This replica cannot ask: no token, or a key that is not in its ring. Another may; the backoff goes on.
-            await store.note(self.database, row.run_id, claim, status=LookupStatus.UNCLEAR.value, native_status=None)
+            note = store.note(self.database, row.run_id, claim, status=LookupStatus.UNCLEAR.value, native_status=None)
+            await through(self.at, Step.LOOKUP_WRITE, note)
             _log.warning("lookup_impossible", run_id=str(row.run_id))
             return
         if application.fingerprint != row.fingerprint:

@@ -13,6 +13,7 @@ One database and healthy replica serve all cases of a worker; a case has upstrea
 
 import asyncio
 import base64
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -78,6 +79,7 @@ OTHER_TEXTS: Final = {
     Step.POST: b"POST /ag-ui",
     Step.LOOKUP: b"GET /threads/",
 }
+ACTS_OF_PEOPLE: Final = {"lookups.grant", "operators.resolve", "runs.acknowledge", "saves.due_now"}
 LAST: Final = frozenset({Step.SETTLE})
 """Steps of the streaming run that come when it ends; it ends once everything else was passed."""
 
@@ -299,6 +301,13 @@ def test_each_point_is_exercised_with_each_fault_of_its_kind() -> None:
         assert {case.fault for case in CASES if case.point.step is step and in_covering_set(case)} == faults
         for moment in Moment:
             assert {case.fault for case in CASES if case.point == FaultPoint(moment, step)} == faults
+
+
+def test_each_statement_that_changes_a_run_is_a_step() -> None:
+    """A new commit of a run needs a fault point, or to be an act of a person, who can repeat it and is told what it did."""
+    writes = {one.name for one in all_statements() if re.search(r"\bupdate run\b|\binto (run|snapshot|item)\b|fence_v1|admit_v1", one.text)}
+    steps = {*STATEMENTS.values(), "admission.admit", "lookups.note", "lookups.refuse"}
+    assert writes - steps == ACTS_OF_PEOPLE
 
 
 def test_the_texts_that_cuts_look_for_are_on_the_wire() -> None:
