@@ -1,7 +1,7 @@
 """Exact versions: one resolve, written to constraints.txt (pip) and to `[tool.uv] constraint-dependencies` (uv). No registry's address.
 
-    python tools/pins.py            resolve anew and write both
-    python tools/pins.py --check    fail when the two lists differ, or a direct dependency has no pin
+python tools/pins.py            resolve anew and write both
+python tools/pins.py --check    fail when the two lists differ, or a direct dependency has no pin
 """
 
 import re

@@ -66,8 +66,8 @@ class Writer:
         slot = self.world.sql("select count(*) + 1 from run where user_slot is not null")[0][0] if active else None
         self.world.sql(
             "insert into run (run_id, account_id, application_id, conversation_id, submission_id, sequence, execution, persistence, reason,"
-            " attempt_token, correlation_id, config_version, token_version, user_slot, application_slot, fence_at, lease_until, resolution_outcome,"
-            " resolution_reason, resolved_at, created_at, finished_at)"
+            " attempt_token, correlation_id, config_version, token_version, user_slot, application_slot, fence_at, lease_until,"
+            " resolution_outcome, resolution_reason, resolved_at, created_at, finished_at)"
             " values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 1, 0, %s, %s, now(), now(), %s, %s, case when %s::text is null then null"
             " else now() end, %s, case when %s then now() end)",
             run_id, self.account_id, self.application_id, conversation_id, str(uuid4()), sequence, execution, persistence, reason,
