@@ -4,10 +4,11 @@ Each act is one transaction under the lock that admission takes, so no run is ad
 an application is in `visible`, what a run uses of it in `resolve`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, Protocol
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from gateway.bindings.config import ApplicationConfig, BackendType, checked_assistant_id
 from gateway.bindings.faults import invalid
@@ -15,11 +16,13 @@ from gateway.bindings.fingerprint import binding_fingerprint, profile_of
 from gateway.bindings.providers import checked_name, refuse_while_runs_are_in_the_way
 from gateway.bindings.urls import origin
 from gateway.bindings.vault import Vault, validate_token
+from gateway.domain.audit import THE_GATEWAY, Act, Actor, Entry, TargetKind
 from gateway.domain.ids import ApplicationId
 from gateway.domain.problems import Code, Refused
 from gateway.domain.text import is_storable
 from gateway.identity.tokens import is_name
 from gateway.store import applications as rows
+from gateway.store import audit
 from gateway.store import providers as provider_rows
 from gateway.store.applications import ApplicationRow
 from gateway.store.database import Database, Transaction
@@ -90,7 +93,7 @@ class CheckCapabilities(Protocol):
         ...
 
 
-async def create(db: Database, vault: Vault, new: NewApplication) -> ApplicationId:
+async def create(db: Database, vault: Vault, new: NewApplication, *, actor: Actor = THE_GATEWAY) -> ApplicationId:
     """A new, enabled application. Raises Refused: configuration_invalid, not_found (its provider), already_exists."""
     application_id = ApplicationId(uuid4())
     checked_name(new.name)
@@ -105,6 +108,8 @@ async def create(db: Database, vault: Vault, new: NewApplication) -> Application
             token = {"token_ciphertext": ciphertext, "token_key_id": key_id}
             wanted = _config_params(new.config) | _audience_params(new.audience) | token
             await rows.create(tx, {"application_id": application_id, "provider_id": provider.provider_id, "name": new.name, **wanted})
+            detail = {"name": new.name, "provider": provider.name, "token": ciphertext is not None}
+            await audit.record(tx, _entry(actor, Act.APP_CREATE, application_id, detail))
             await tx.commit()
     except ConstraintViolated as violated:
         if violated.constraint == "application_name_unique":
@@ -118,7 +123,7 @@ async def find(db: Database, name: str) -> ApplicationRow:
     return _found(await rows.find(db, name))
 
 
-async def change(db: Database, name: str, wanted: ApplicationChange) -> ChangeReport:
+async def change(db: Database, name: str, wanted: ApplicationChange, *, actor: Actor = THE_GATEWAY) -> ChangeReport:
     """Change an application; nothing else happens when all is as wanted already.
 
     A changed endpoint, assistant or profile raises config_version and ends the bindings for good, and is refused while a run holds a slot
@@ -142,19 +147,27 @@ async def change(db: Database, name: str, wanted: ApplicationChange) -> ChangeRe
             await refuse_while_runs_are_in_the_way(tx, [row.application_id])
             await rows.move(tx, [row.application_id], drop_token=token_dropped)
         await rows.save(tx, place | _config_params(config) | _audience_params(audience))
+        if changed := _changed(row, provider_id, config, audience):
+            detail = {"name": name, "changed": changed, "moved": moved, "token_dropped": token_dropped}
+            await audit.record(tx, _entry(actor, Act.APP_SET, row.application_id, detail))
         await tx.commit()
     return ChangeReport(moved=moved, token_dropped=token_dropped)
 
 
-async def set_enabled(db: Database, name: str, *, enabled: bool) -> bool:
+async def set_enabled(db: Database, name: str, *, enabled: bool, actor: Actor = THE_GATEWAY) -> bool:
     """Allow or stop new use; running streams go on. False: it was so already. Raises Refused(NOT_FOUND)."""
-    if await rows.set_enabled(db, name, enabled=enabled):
-        return True
-    await find(db, name)
-    return False
+    async with db.transaction() as tx:
+        row = _found(await rows.lock(tx, name))
+        if not await rows.set_enabled(tx, name, enabled=enabled):
+            return False
+        await audit.record(tx, _entry(actor, Act.APP_ENABLE if enabled else Act.APP_DISABLE, row.application_id, {"name": name}))
+        await tx.commit()
+    return True
 
 
-async def set_token(db: Database, vault: Vault, name: str, raw_token: str, check_capabilities: CheckCapabilities) -> None:
+async def set_token(
+    db: Database, vault: Vault, name: str, raw_token: str, check_capabilities: CheckCapabilities, *, actor: Actor = THE_GATEWAY
+) -> None:
     """Replace the service token; bindings stay (contract A8). The upstream must take the new one first, with no transaction open.
 
     Raises Refused: configuration_invalid, not_found, change_blocked (with the runs in the way), upstream_check_failed (also when the
@@ -178,7 +191,19 @@ async def set_token(db: Database, vault: Vault, name: str, raw_token: str, check
             raise Refused(Code.UPSTREAM_CHECK_FAILED)
         await refuse_while_runs_are_in_the_way(tx, [row.application_id])
         await rows.set_token(tx, row.application_id, ciphertext=ciphertext, key_id=key_id)
+        await audit.record(tx, _entry(actor, Act.APP_SET_TOKEN, row.application_id, {"name": name}))
         await tx.commit()
+
+
+def _entry(actor: Actor, act: Act, application_id: UUID, detail: Mapping[str, object]) -> Entry:
+    return Entry(actor, act, TargetKind.APPLICATION, str(application_id), detail=detail)
+
+
+def _changed(row: ApplicationRow, provider_id: UUID, config: ApplicationConfig, audience: Audience) -> list[str]:
+    """The names of the fields that will be other than they are; what is in them is not for the trail."""
+    before = {"provider": row.provider_id} | _config_params(_config_of(row)) | _audience_params(_wanted_audience(row, ApplicationChange()))
+    after = {"provider": provider_id} | _config_params(config) | _audience_params(audience)
+    return sorted(name for name in after if after[name] != before[name])
 
 
 def _found(row: ApplicationRow | None) -> ApplicationRow:

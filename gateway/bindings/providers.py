@@ -6,10 +6,12 @@ from uuid import UUID, uuid4
 
 from gateway.bindings.faults import invalid
 from gateway.bindings.urls import normalise_base_url, origin
+from gateway.domain.audit import THE_GATEWAY, Act, Actor, Entry, TargetKind
 from gateway.domain.ids import ProviderId
 from gateway.domain.problems import Code, Refused
 from gateway.domain.text import is_storable
 from gateway.store import applications as application_rows
+from gateway.store import audit
 from gateway.store import providers as rows
 from gateway.store.database import Database, Transaction
 from gateway.store.errors import ConstraintViolated
@@ -24,11 +26,15 @@ def checked_name(name: str) -> str:
     return name
 
 
-async def create(db: Database, *, name: str, base_url: str, trusted_hosts: Collection[str]) -> ProviderId:
+async def create(db: Database, *, name: str, base_url: str, trusted_hosts: Collection[str], actor: Actor = THE_GATEWAY) -> ProviderId:
     """A new, enabled provider. Raises Refused: configuration_invalid, already_exists."""
     provider_id = ProviderId(uuid4())
     try:
-        await rows.create(db, provider_id, name=checked_name(name), base_url=normalise_base_url(base_url, trusted_hosts))
+        wanted = {"name": checked_name(name), "base_url": normalise_base_url(base_url, trusted_hosts)}
+        async with db.transaction() as tx:
+            await rows.create(tx, provider_id, **wanted)
+            await audit.record(tx, Entry(actor, Act.PROVIDER_CREATE, TargetKind.PROVIDER, str(provider_id), detail=wanted))
+            await tx.commit()
     except ConstraintViolated as violated:
         if violated.constraint == "provider_name_unique":
             raise Refused(Code.ALREADY_EXISTS) from None
@@ -41,7 +47,7 @@ async def find(db: Database, name: str) -> rows.ProviderRow:
     return _found(await rows.find(db, name))
 
 
-async def set_base_url(db: Database, name: str, base_url: str, trusted_hosts: Collection[str]) -> bool:
+async def set_base_url(db: Database, name: str, base_url: str, trusted_hosts: Collection[str], *, actor: Actor = THE_GATEWAY) -> bool:
     """Move a provider. False: it was there already, and nothing was changed.
 
     All its applications get a new configuration version and lose their bindings for good; with a changed origin also their tokens, which
@@ -56,16 +62,22 @@ async def set_base_url(db: Database, name: str, base_url: str, trusted_hosts: Co
         await refuse_while_runs_are_in_the_way(tx, application_ids)
         await rows.set_base_url(tx, provider.provider_id, wanted)
         await application_rows.move(tx, application_ids, drop_token=origin(provider.base_url) != origin(wanted))
+        detail = {"name": name, "was_base_url": provider.base_url, "base_url": wanted}
+        await audit.record(tx, Entry(actor, Act.PROVIDER_SET, TargetKind.PROVIDER, str(provider.provider_id), detail=detail))
         await tx.commit()
     return True
 
 
-async def set_enabled(db: Database, name: str, *, enabled: bool) -> bool:
+async def set_enabled(db: Database, name: str, *, enabled: bool, actor: Actor = THE_GATEWAY) -> bool:
     """Allow or stop new use of all its applications; running streams go on. False: it was so already. Raises Refused(NOT_FOUND)."""
-    if await rows.set_enabled(db, name, enabled=enabled):
-        return True
-    await find(db, name)
-    return False
+    async with db.transaction() as tx:
+        provider = _found(await rows.lock(tx, name))
+        if not await rows.set_enabled(tx, name, enabled=enabled):
+            return False
+        act = Act.PROVIDER_ENABLE if enabled else Act.PROVIDER_DISABLE
+        await audit.record(tx, Entry(actor, act, TargetKind.PROVIDER, str(provider.provider_id), detail={"name": name}))
+        await tx.commit()
+    return True
 
 
 async def refuse_while_runs_are_in_the_way(within: Database | Transaction, application_ids: Sequence[UUID]) -> None:

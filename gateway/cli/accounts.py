@@ -5,8 +5,9 @@ from typing import Final
 
 from gateway.bindings.faults import invalid
 from gateway.cli.output import Output, WrongUsage
-from gateway.cli.session import open_database, settings_of
+from gateway.cli.session import actor_of, open_database, settings_of
 from gateway.domain.problems import Code, Refused
+from gateway.identity import people
 from gateway.identity.tokens import is_name
 from gateway.store import accounts as rows
 from gateway.store.database import Database
@@ -18,7 +19,7 @@ async def create(args: Namespace, output: Output) -> int:
     """Make an active account."""
     _check_names(args)
     async with open_database(settings_of(output)) as db:
-        if not await rows.create(db, args.subject, groups=args.group or (), roles=args.role or ()):
+        if not await people.create(db, args.subject, groups=args.group or (), roles=args.role or (), actor=actor_of(args)):
             raise Refused(Code.ALREADY_EXISTS)
         output.record(await _record(db, args.subject))
     return 0
@@ -46,7 +47,7 @@ async def change(args: Namespace, output: Output) -> int:
     if groups is None and roles is None:
         raise WrongUsage("There is nothing to change.", "Give --group, --no-groups, --role or --no-roles.")
     async with open_database(settings_of(output)) as db:
-        await rows.change(db, args.subject, groups=groups, roles=roles)
+        await people.change(db, args.subject, groups=groups, roles=roles, actor=actor_of(args))
         output.record(await _record(db, args.subject))
     return 0
 
@@ -54,7 +55,7 @@ async def change(args: Namespace, output: Output) -> int:
 async def suspend(args: Namespace, output: Output) -> int:
     """Refuse the account from its next request on."""
     async with open_database(settings_of(output)) as db:
-        await rows.suspend(db, args.subject)
+        await people.suspend(db, args.subject, actor=actor_of(args))
         output.record(await _record(db, args.subject))
     return 0
 
@@ -62,7 +63,7 @@ async def suspend(args: Namespace, output: Output) -> int:
 async def activate(args: Namespace, output: Output) -> int:
     """End a suspension."""
     async with open_database(settings_of(output)) as db:
-        await rows.activate(db, args.subject)
+        await people.activate(db, args.subject, actor=actor_of(args))
         output.record(await _record(db, args.subject))
     return 0
 

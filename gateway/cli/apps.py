@@ -11,7 +11,7 @@ from gateway.bindings.applications import ApplicationChange, Audience, NewApplic
 from gateway.bindings.config import ApplicationConfig, BackendType, langchain_config, parse_config
 from gateway.bindings.vault import TokenUnreadable, Vault
 from gateway.cli.output import Output, WrongUsage
-from gateway.cli.session import open_database, read_document, read_token, settings_of, vault_of
+from gateway.cli.session import actor_of, open_database, read_document, read_token, settings_of, vault_of
 from gateway.cli.upstream_check import capabilities_check
 from gateway.settings import Settings
 from gateway.store import applications as rows
@@ -43,7 +43,7 @@ async def create(args: Namespace, output: Output) -> int:
         token=None if args.token_file is None else read_token(args.token_file),
     )
     async with open_database(settings) as db:
-        application_id = await applications.create(db, vault_of(settings), new)
+        application_id = await applications.create(db, vault_of(settings), new, actor=actor_of(args))
     output.result({"app_id": application_id}, str(application_id))
     return 0
 
@@ -81,7 +81,7 @@ async def change(args: Namespace, output: Output) -> int:
     if wanted == ApplicationChange():
         raise WrongUsage("There is nothing to change.", "Give at least one option; `gateway apps set --help` lists them.")
     async with open_database(settings_of(output)) as db:
-        report = await applications.change(db, args.name, wanted)
+        report = await applications.change(db, args.name, wanted, actor=actor_of(args))
     text = "Changed."
     if report.moved:
         text += " Conversations bound before stay readable and take no new message."
@@ -94,7 +94,7 @@ async def change(args: Namespace, output: Output) -> int:
 async def enable(args: Namespace, output: Output) -> int:
     """Allow use again."""
     async with open_database(settings_of(output)) as db:
-        changed = await applications.set_enabled(db, args.name, enabled=True)
+        changed = await applications.set_enabled(db, args.name, enabled=True, actor=actor_of(args))
     output.result({"enabled": True, "changed": changed}, "Enabled.")
     return 0
 
@@ -102,7 +102,7 @@ async def enable(args: Namespace, output: Output) -> int:
 async def disable(args: Namespace, output: Output) -> int:
     """Stop new use; with --wait return when no run is active or unsaved any more."""
     async with open_database(settings_of(output)) as db:
-        changed = await applications.set_enabled(db, args.name, enabled=False)
+        changed = await applications.set_enabled(db, args.name, enabled=False, actor=actor_of(args))
         if args.wait:
             row = await applications.find(db, args.name)
             await _wait_until_idle(db, row, output)
@@ -115,7 +115,7 @@ async def set_token(args: Namespace, output: Output) -> int:
     settings = settings_of(output)
     raw_token = read_token(args.token_file)
     async with open_database(settings) as db, capabilities_check(settings) as check_capabilities:
-        await applications.set_token(db, vault_of(settings), args.name, raw_token, check_capabilities)
+        await applications.set_token(db, vault_of(settings), args.name, raw_token, check_capabilities, actor=actor_of(args))
     output.result({"changed": True}, "The service takes the new token; it is in use from now on.")
     return 0
 

@@ -17,8 +17,8 @@ from gateway.cli.session import open_database, vault_of
 from gateway.cli.upstream_check import capabilities_check
 from gateway.domain.ids import ApplicationId
 from gateway.domain.problems import Code, Refused
+from gateway.identity import people
 from gateway.settings import Settings
-from gateway.store import accounts
 from gateway.store import applications as application_rows
 from gateway.store import providers as provider_rows
 from gateway.store.applications import ApplicationRow
@@ -70,7 +70,7 @@ async def seed(settings: Settings, *, base_url: str, token: str) -> Seeded:
     async with open_database(settings) as db:
         moved = await _provider(db, settings, base_url)
         for person in PEOPLE:
-            await accounts.create(db, person.subject, groups=person.groups, roles=person.roles)
+            await people.create(db, person.subject, groups=person.groups, roles=person.roles)
         ids = {name: await _application(db, settings, vault, name, audience, token) for name, audience in APPLICATIONS}
     return Seeded(ids, moved)
 

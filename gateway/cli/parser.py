@@ -80,16 +80,21 @@ def _providers(commands: "Commands") -> None:
     create = _leaf(commands, "create", "providers:create", "make a provider; prints its id")
     create.add_argument("name", metavar="NAME", help=_NAME_HELP)
     create.add_argument("--base-url", required=True, metavar="URL", help=_URL_HELP)
+    _actor(create)
     _leaf(commands, "list", "providers:list_all", "list all providers")
     for name, help_text in (
         ("show", "show a provider"),
         ("disable", "stop new use of all its applications at once"),
         ("enable", "allow use again"),
     ):
-        _leaf(commands, name, f"providers:{name}", help_text).add_argument("name", metavar="NAME", help=_NAME_HELP)
+        leaf = _leaf(commands, name, f"providers:{name}", help_text)
+        leaf.add_argument("name", metavar="NAME", help=_NAME_HELP)
+        if name != "show":
+            _actor(leaf)
     change = _leaf(commands, "set", "providers:change", "move a provider; ends the bindings of all its applications for good")
     change.add_argument("name", metavar="NAME", help=_NAME_HELP)
     change.add_argument("--base-url", required=True, metavar="URL", help=_URL_HELP)
+    _actor(change)
 
 
 def _apps(commands: "Commands") -> None:
@@ -114,10 +119,13 @@ def _apps(commands: "Commands") -> None:
     disable = _leaf(commands, "disable", "apps:disable", "stop new use at once; what runs goes on")
     disable.add_argument("name", metavar="NAME", help=_NAME_HELP)
     disable.add_argument("--wait", action="store_true", help="return when no run is active or unsaved any more")
-    _leaf(commands, "enable", "apps:enable", "allow use again").add_argument("name", metavar="NAME", help=_NAME_HELP)
+    enable = _leaf(commands, "enable", "apps:enable", "allow use again")
+    enable.add_argument("name", metavar="NAME", help=_NAME_HELP)
     set_token = _leaf(commands, "set-token", "apps:set_token", "replace the service token once the service takes the new one")
     set_token.add_argument("name", metavar="NAME", help=_NAME_HELP)
     set_token.add_argument("--token-file", required=True, metavar="FILE|-", help=_TOKEN_FILE_HELP)
+    for leaf in (create, change, disable, enable, set_token):
+        _actor(leaf)
 
 
 def _audience(leaf: argparse.ArgumentParser) -> None:
@@ -135,11 +143,14 @@ def _accounts(commands: "Commands") -> None:
         leaf.add_argument("subject", metavar="SUBJECT", help=_SUBJECT_HELP)
         leaf.add_argument("--group", action="append", metavar="G", help="a group; may be repeated")
         leaf.add_argument("--role", action="append", choices=["operator"], help="a role; may be repeated")
+        _actor(leaf)
     change.add_argument("--no-groups", action="store_true", help="take all groups away")
     change.add_argument("--no-roles", action="store_true", help="take all roles away")
     _leaf(commands, "list", "accounts:list_all", "list all accounts")
     for name, help_text in (("suspend", "refuse the account from its next request on"), ("activate", "end a suspension")):
-        _leaf(commands, name, f"accounts:{name}", help_text).add_argument("subject", metavar="SUBJECT", help=_SUBJECT_HELP)
+        leaf = _leaf(commands, name, f"accounts:{name}", help_text)
+        leaf.add_argument("subject", metavar="SUBJECT", help=_SUBJECT_HELP)
+        _actor(leaf)
 
 
 def _quotas(commands: "Commands") -> None:
@@ -150,7 +161,10 @@ def _quotas(commands: "Commands") -> None:
     change.add_argument("--app", metavar="NAME", help="only tasks of this application; needed with --scope app")
     change.add_argument("--group", metavar="G", help="the group of --scope group")
     _leaf(commands, "list", "quotas:list_all", "list the rules in force")
-    _leaf(commands, "remove", "quotas:remove", "end a rule").add_argument("rule", metavar="RULE", help="the rule's id")
+    remove = _leaf(commands, "remove", "quotas:remove", "end a rule")
+    remove.add_argument("rule", metavar="RULE", help="the rule's id")
+    for leaf in (change, remove):
+        _actor(leaf)
 
 
 def _runs(commands: "Commands") -> None:

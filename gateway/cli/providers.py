@@ -4,7 +4,7 @@ from argparse import Namespace
 
 from gateway.bindings import providers
 from gateway.cli.output import Output
-from gateway.cli.session import open_database, settings_of
+from gateway.cli.session import actor_of, open_database, settings_of
 from gateway.store import providers as rows
 from gateway.store.providers import ProviderRow
 
@@ -13,7 +13,8 @@ async def create(args: Namespace, output: Output) -> int:
     """Make a provider and print its id."""
     settings = settings_of(output)
     async with open_database(settings) as db:
-        provider_id = await providers.create(db, name=args.name, base_url=args.base_url, trusted_hosts=settings.trusted_upstream_hosts)
+        trusted, actor = settings.trusted_upstream_hosts, actor_of(args)
+        provider_id = await providers.create(db, name=args.name, base_url=args.base_url, trusted_hosts=trusted, actor=actor)
     output.result({"provider_id": provider_id}, str(provider_id))
     return 0
 
@@ -37,7 +38,7 @@ async def change(args: Namespace, output: Output) -> int:
     """Move a provider."""
     settings = settings_of(output)
     async with open_database(settings) as db:
-        moved = await providers.set_base_url(db, args.name, args.base_url, settings.trusted_upstream_hosts)
+        moved = await providers.set_base_url(db, args.name, args.base_url, settings.trusted_upstream_hosts, actor=actor_of(args))
     text = "Moved. Conversations bound before stay readable and take no new message." if moved else "Nothing to change."
     output.result({"moved": moved}, text)
     return 0
@@ -55,7 +56,7 @@ async def disable(args: Namespace, output: Output) -> int:
 
 async def _switch(args: Namespace, output: Output, *, enabled: bool) -> int:
     async with open_database(settings_of(output)) as db:
-        changed = await providers.set_enabled(db, args.name, enabled=enabled)
+        changed = await providers.set_enabled(db, args.name, enabled=enabled, actor=actor_of(args))
     output.result({"enabled": enabled, "changed": changed}, "Enabled." if enabled else "Disabled.")
     return 0
 

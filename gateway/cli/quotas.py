@@ -5,7 +5,7 @@ from uuid import UUID
 
 from gateway.bindings import applications
 from gateway.cli.output import Output, WrongUsage
-from gateway.cli.session import open_database, settings_of
+from gateway.cli.session import actor_of, open_database, settings_of
 from gateway.domain.problems import Code, Refused
 from gateway.store import quotas as rows
 from gateway.store.quotas import Scope, Window
@@ -21,7 +21,13 @@ async def change(args: Namespace, output: Output) -> int:
     async with open_database(settings_of(output)) as db:
         application_id = None if args.app is None else (await applications.find(db, args.app)).application_id
         rule_id = await rows.set_rule(
-            db, scope=scope, window=Window(args.window), task_limit=args.limit, application_id=application_id, group_name=args.group
+            db,
+            scope=scope,
+            window=Window(args.window),
+            task_limit=args.limit,
+            application_id=application_id,
+            group_name=args.group,
+            actor=actor_of(args),
         )
     output.result({"quota_rule_id": rule_id}, str(rule_id))
     return 0
@@ -56,7 +62,7 @@ async def remove(args: Namespace, output: Output) -> int:
     except ValueError:
         raise WrongUsage("That is not the id of a rule.", "`gateway quotas list` shows the ids.") from None
     async with open_database(settings_of(output)) as db:
-        if not await rows.remove(db, rule_id):
+        if not await rows.remove(db, rule_id, actor=actor_of(args)):
             raise Refused(Code.NOT_FOUND, extra={"field": "rule"})
     output.result({"removed": True}, "Removed.")
     return 0

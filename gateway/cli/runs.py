@@ -60,19 +60,19 @@ async def list_all(args: Namespace, output: Output) -> int:
 
 async def show(args: Namespace, output: Output) -> int:
     """One run; with --text what was said, which is recorded."""
-    run_id, settings = _run_id(args), settings_of(output)
+    run_id, actor, settings = _run_id(args), actor_of(args), settings_of(output)
     async with open_database(settings) as db:
-        run = await OperatorReads(db, settings.resolution_gate_seconds).run(run_id, text_for=actor_of(args) if args.text else None)
+        run = await OperatorReads(db, settings.resolution_gate_seconds).run(run_id, text_for=actor if args.text else None)
     _say(output, run)
     return 0
 
 
 async def look_up(args: Namespace, output: Output) -> int:
     """Ask the service once more."""
-    run_id, settings = _run_id(args), settings_of(output)
+    run_id, actor, settings = _run_id(args), actor_of(args), settings_of(output)
     async with open_database(settings) as db, _acts(db, settings, vault_of(settings)) as acts:
         before = await acts.reads.run(run_id)
-        run = await acts.look_up_now(actor_of(args), run_id)
+        run = await acts.look_up_now(actor, run_id)
     if not before.can_look_up:
         output.progress("Not looked up: only an unknown run can be, with a native id and without a living owner.")
     _say(output, run)
@@ -81,10 +81,10 @@ async def look_up(args: Namespace, output: Output) -> int:
 
 async def retry_save(args: Namespace, output: Output) -> int:
     """Save what is pending."""
-    run_id, settings = _run_id(args), settings_of(output)
+    run_id, actor, settings = _run_id(args), actor_of(args), settings_of(output)
     async with open_database(settings) as db, _acts(db, settings, _no_vault()) as acts:
         before = await acts.reads.run(run_id)
-        run = await acts.retry_save(actor_of(args), run_id)
+        run = await acts.retry_save(actor, run_id)
     if not before.can_retry_save:
         output.progress("Nothing to save: only a pending run has something.")
     _say(output, run)
@@ -93,9 +93,9 @@ async def retry_save(args: Namespace, output: Output) -> int:
 
 async def resolve(args: Namespace, output: Output) -> int:
     """Record what became of a run."""
-    run_id, settings = _run_id(args), settings_of(output)
+    run_id, actor, settings = _run_id(args), actor_of(args), settings_of(output)
     async with open_database(settings) as db, _acts(db, settings, _no_vault()) as acts:
-        run = await acts.resolve(actor_of(args), run_id, ResolutionOutcome(args.outcome), args.reason)
+        run = await acts.resolve(actor, run_id, ResolutionOutcome(args.outcome), args.reason)
     _say(output, run)
     return 0
 

@@ -7,7 +7,7 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from gateway.domain.ids import ApplicationId
-from gateway.store.database import Database
+from gateway.store.database import Database, Transaction
 from gateway.store.statements import statement
 
 _ACCESS: Final = statement("accounts.access")
@@ -49,10 +49,10 @@ async def access(db: Database, subject: str, groups: Collection[str], applicatio
     return await db.one(_ACCESS, AccessRow, params, reading=True)
 
 
-async def create(db: Database, subject: str, *, groups: Collection[str] = (), roles: Collection[str] = ()) -> bool:
+async def create(within: Database | Transaction, subject: str, *, groups: Collection[str] = (), roles: Collection[str] = ()) -> bool:
     """Make an active account. False: the subject has one already, made by whomever; nothing was changed."""
     params = {"account_id": uuid4(), "subject": subject, "groups": sorted(groups), "roles": sorted(roles)}
-    return await db.execute(_CREATE, params) == 1
+    return await within.execute(_CREATE, params) == 1
 
 
 async def find(db: Database, subject: str) -> AccountRow | None:
@@ -65,21 +65,21 @@ async def page(db: Database, *, after: str, page_size: int) -> list[AccountRow]:
     return await db.all(_PAGE, AccountRow, {"after": after, "page_size": page_size}, reading=True)
 
 
-async def change(db: Database, subject: str, *, groups: Collection[str] | None, roles: Collection[str] | None) -> bool:
+async def change(tx: Transaction, subject: str, *, groups: Collection[str] | None, roles: Collection[str] | None) -> bool:
     """Replace groups, roles or both. False: there is no such account."""
     params = {
         "subject": subject,
         "groups": None if groups is None else sorted(groups),
         "roles": None if roles is None else sorted(roles),
     }
-    return await db.execute(_SET, params) == 1
+    return await tx.execute(_SET, params) == 1
 
 
-async def suspend(db: Database, subject: str) -> bool:
+async def suspend(tx: Transaction, subject: str) -> bool:
     """active → suspended. False: it was not active, or is not there."""
-    return await db.execute(_SUSPEND, {"subject": subject}) == 1
+    return await tx.execute(_SUSPEND, {"subject": subject}) == 1
 
 
-async def activate(db: Database, subject: str) -> bool:
+async def activate(tx: Transaction, subject: str) -> bool:
     """suspended → active. False: it was not suspended, or is not there."""
-    return await db.execute(_ACTIVATE, {"subject": subject}) == 1
+    return await tx.execute(_ACTIVATE, {"subject": subject}) == 1

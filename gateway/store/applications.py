@@ -168,9 +168,9 @@ async def set_token(tx: Transaction, application_id: UUID, *, ciphertext: bytes,
     await tx.execute(_SET_TOKEN, {"application_id": application_id, "token_ciphertext": ciphertext, "token_key_id": key_id})
 
 
-async def set_enabled(db: Database, name: str, *, enabled: bool) -> bool:
+async def set_enabled(tx: Transaction, name: str, *, enabled: bool) -> bool:
     """False: it was so already, or there is no such application."""
-    return await db.execute(_ENABLE if enabled else _DISABLE, {"name": name}) == 1
+    return await tx.execute(_ENABLE if enabled else _DISABLE, {"name": name}) == 1
 
 
 async def visible(db: Database, *, subject: str, groups: Collection[str], application_id: ApplicationId | None) -> list[VisibleRow]:

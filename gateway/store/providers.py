@@ -31,9 +31,9 @@ class ProviderRow:
     updated_at: datetime
 
 
-async def create(db: Database, provider_id: ProviderId, *, name: str, base_url: str) -> None:
+async def create(tx: Transaction, provider_id: ProviderId, *, name: str, base_url: str) -> None:
     """Raises ConstraintViolated: provider_name_unique, or a form."""
-    await db.execute(_CREATE, {"provider_id": provider_id, "name": name, "base_url": base_url})
+    await tx.execute(_CREATE, {"provider_id": provider_id, "name": name, "base_url": base_url})
 
 
 async def find(db: Database, name: str) -> ProviderRow | None:
@@ -61,6 +61,6 @@ async def set_base_url(tx: Transaction, provider_id: UUID, base_url: str) -> Non
     await tx.execute(_SET_BASE_URL, {"provider_id": provider_id, "base_url": base_url})
 
 
-async def set_enabled(db: Database, name: str, *, enabled: bool) -> bool:
+async def set_enabled(tx: Transaction, name: str, *, enabled: bool) -> bool:
     """False: it was so already, or there is no such provider."""
-    return await db.execute(_ENABLE if enabled else _DISABLE, {"name": name}) == 1
+    return await tx.execute(_ENABLE if enabled else _DISABLE, {"name": name}) == 1

@@ -1,4 +1,7 @@
-"""Quota rules as operators set them. Charging is part of admission (admit_v1), returning a charge part of releasing a run."""
+"""Quota rules as operators set them, each act and its audit entry in one commit.
+
+Charging is part of admission (admit_v1), returning a charge part of releasing a run.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -6,6 +9,8 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID, uuid4
 
+from gateway.domain.audit import THE_GATEWAY, Act, Actor, Entry, TargetKind
+from gateway.store import audit
 from gateway.store.database import Database
 from gateway.store.statements import statement
 
@@ -52,7 +57,14 @@ class _RuleId:
 
 
 async def set_rule(
-    db: Database, *, scope: Scope, window: Window, task_limit: int, application_id: UUID | None, group_name: str | None
+    db: Database,
+    *,
+    scope: Scope,
+    window: Window,
+    task_limit: int,
+    application_id: UUID | None,
+    group_name: str | None,
+    actor: Actor = THE_GATEWAY,
 ) -> UUID:
     """Set the limit (tasks in a window) of the one rule of this scope, window, application and group; returns its id.
 
@@ -71,6 +83,8 @@ async def set_rule(
         rule_id = changed[0].quota_rule_id if changed else uuid4()
         if not changed:
             await tx.execute(_CREATE, {**params, "quota_rule_id": rule_id})
+        detail = {**params, "application_id": None if application_id is None else str(application_id)}
+        await audit.record(tx, Entry(actor, Act.QUOTA_SET, TargetKind.QUOTA_RULE, str(rule_id), detail=detail))
         await tx.commit()
     return rule_id
 
@@ -80,6 +94,11 @@ async def list_rules(db: Database) -> list[QuotaRuleRow]:
     return await db.all(_LIST, QuotaRuleRow, reading=True)
 
 
-async def remove(db: Database, quota_rule_id: UUID) -> bool:
+async def remove(db: Database, quota_rule_id: UUID, *, actor: Actor = THE_GATEWAY) -> bool:
     """End a rule. False: there is no such rule in force."""
-    return await db.execute(_REMOVE, {"quota_rule_id": quota_rule_id}) == 1
+    async with db.transaction() as tx:
+        if await tx.execute(_REMOVE, {"quota_rule_id": quota_rule_id}) != 1:
+            return False
+        await audit.record(tx, Entry(actor, Act.QUOTA_REMOVE, TargetKind.QUOTA_RULE, str(quota_rule_id)))
+        await tx.commit()
+    return True

@@ -8,6 +8,7 @@ import pytest
 from gateway.bindings.applications import Audience, Visibility
 from gateway.domain.ids import ApplicationId
 from gateway.domain.problems import Code, Refused
+from gateway.identity import people
 from gateway.identity.accounts import AccessCheck
 from gateway.identity.tokens import Claims
 from gateway.store import accounts
@@ -56,13 +57,13 @@ async def test_suspension_counts_from_the_next_request_on(database: Database, da
     application_id = await world.application()
     check = AccessCheck(database, create_unknown=True)
     await check.application(ALICE, application_id)
-    assert await accounts.suspend(database, "alice")
-    assert not await accounts.suspend(database, "alice")
+    assert await people.suspend(database, "alice")
+    assert not await people.suspend(database, "alice")
     assert await refusal(check, ALICE) is Code.ACCOUNT_INACTIVE
     # Before visibility: a suspended caller learns nothing of what there is.
     assert await refusal(check, ALICE, application_id) is Code.ACCOUNT_INACTIVE
     assert await refusal(check, ALICE, ApplicationId(uuid4())) is Code.ACCOUNT_INACTIVE
-    assert await accounts.activate(database, "alice")
+    assert await people.activate(database, "alice")
     await check.application(ALICE, application_id)
 
 
@@ -72,10 +73,10 @@ async def test_groups_are_the_union_and_operators_are_known_by_either(database: 
     access = await check.account(ALICE)
     assert (access.groups, access.operator) == (frozenset({"staff", "board"}), True)
     assert (await check.account(Claims("bob", frozenset(), operator=True))).operator
-    assert await accounts.change(database, "alice", groups=None, roles=[])
+    assert await people.change(database, "alice", groups=None, roles=[])
     access = await check.account(ALICE)
     assert (access.groups, access.operator) == (frozenset({"staff", "board"}), False)
-    assert await accounts.change(database, "alice", groups=[], roles=None)
+    assert await people.change(database, "alice", groups=[], roles=None)
     assert (await check.account(ALICE)).groups == frozenset({"staff"})
 
 
