@@ -167,6 +167,22 @@ class World:
             assert time.monotonic() < deadline, restless
             await asyncio.sleep(0.05)
 
+    async def until_saved(self, *texts: str) -> None:
+        """A replica that lives on, and whose stream was whole, loses nothing of the answer, whoever settled the run meanwhile."""
+        found: list[str] = []
+        deadline = time.monotonic() + REST_SECONDS
+        while found != list(texts):
+            assert time.monotonic() < deadline, found
+            async with await psycopg.AsyncConnection.connect(self.shared.url) as connection:
+                cursor = await connection.execute(
+                    "select i.text from item i join run r on r.run_id = i.run_id join account a on a.account_id = r.account_id"
+                    " where a.subject = %s and i.role = 'assistant' and r.execution = 'succeeded' and r.persistence = 'saved'"
+                    " order by i.position",
+                    (f"streaming-{self.people}",),
+                )
+                found = [str(text) for (text,) in await cursor.fetchall()]
+            await asyncio.sleep(0.05)
+
 
 @asynccontextmanager
 async def world(shared: Shared) -> AsyncIterator[World]:
@@ -292,6 +308,8 @@ async def test_crash_matrix(shared: Shared, case: Case) -> None:
         await here.until_at_rest()
         await assert_hold(shared.url, [here.streaming, here.released], [here.upstream, here.failing], here.acknowledged)
         assert here.failing.counts().ag_ui == 0
+        if case.fault in (Fault.CUT_BEFORE, Fault.CUT_AFTER) and here.upstream.counts().executions:
+            await here.until_saved("first", "second")
 
 
 def test_each_point_is_exercised_with_each_fault_of_its_kind() -> None:
