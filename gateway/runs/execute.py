@@ -7,7 +7,7 @@ is ever sent twice: the POST is behind the fence, and whatever breaks after it l
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -30,7 +30,7 @@ from gateway.domain.evidence import (
     StreamFact,
 )
 from gateway.domain.fault_points import At, Step, pass_by, through
-from gateway.domain.ids import ThreadId
+from gateway.domain.ids import RunId, ThreadId
 from gateway.domain.limits import StreamBounds
 from gateway.domain.raised_at import raised_at
 from gateway.domain.reasons import Reason
@@ -58,6 +58,12 @@ _FENCE_PAUSE_SECONDS: Final = 0.05
 _REFUSED_PAUSE_SECONDS: Final = 1.0
 _REFUSED_LONGEST_SECONDS: Final = 30.0
 """A settlement that the database refuses, not for being away: something is wrong there, and the only copy of the answer is here."""
+_GATHER_SECONDS_A_STREAM: Final = 0.001
+"""How long a stream that shows text gathers what comes before it hands on more, for each stream that this process reads: handing on is what
+streams cost. A few streams hand on at once, fifty or more every 50 ms, as often as pages redraw."""
+_GATHER_SECONDS_MIN: Final = 0.002
+"""The loop's timers are no finer."""
+_GATHER_SECONDS_MAX: Final = 0.05
 _Result = TypeVar("_Result")
 
 _log: Final[structlog.stdlib.BoundLogger] = structlog.get_logger("gateway.runs.execute")
@@ -75,7 +81,7 @@ _MISSES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Execute:
-    """What executing a run needs. `clock` is monotonic, in seconds."""
+    """What executing a run needs. `clock` is monotonic, in seconds. `reading`: the runs whose streams are read now."""
 
     database: Database
     resolve: Resolve
@@ -88,6 +94,7 @@ class Execute:
     own: Own
     clock: Callable[[], float]
     at: At = pass_by
+    reading: set[RunId] = field(default_factory=set)
 
     async def __call__(self, live: LiveRun) -> None:
         """Execute the run. Cancelling it (draining, when the budget is spent) settles it by what is then known."""
@@ -254,6 +261,7 @@ class _Execution:
                 raise
             return self._timed_out(clock.expired)
         finally:
+            self._deps.reading.discard(self._run_id)
             if clock is not None:
                 clock.stop()
             if self._response is not None:
@@ -268,6 +276,8 @@ class _Execution:
     async def _read(self, response: OpenStream, clock: StreamClock, thread_id: ThreadId) -> StreamFact:
         admitted = self._live.admitted
         parser = self._parser = StreamParser(thread_id=thread_id, correlation_id=str(admitted.correlation_id), bounds=self._deps.bounds)
+        shows_text = False
+        self._deps.reading.add(self._run_id)
         async for piece in response:
             batch = parser.feed(piece)
             if batch.activity:
@@ -280,7 +290,15 @@ class _Execution:
             if batch.end is not None:
                 # The first terminal event settles; the socket's end is not waited for.
                 return batch.end
+            if shows_text:
+                await self._gather()
+            shows_text = shows_text or bool(batch.changes)  # the first text goes out at once
         return parser.end()
+
+    async def _gather(self) -> None:
+        seconds = min(_GATHER_SECONDS_A_STREAM * len(self._deps.reading), _GATHER_SECONDS_MAX)
+        if seconds > _GATHER_SECONDS_MIN:
+            await asyncio.sleep(seconds)
 
     # --- native id first --------------------------------------------------------------------------------------------------------------
 
