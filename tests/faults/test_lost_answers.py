@@ -9,6 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests.support.scripted_upstream import Answer, Script, gate, good_run
 from tests.support.stack import Replica, Stack, parse_events
 from tests.support.tcp_proxy import CutAfterAnswer, CutBeforeQuery, Fault, Pass, TcpProxy, WithholdAnswer
 
@@ -35,8 +36,8 @@ async def proxied(database_url: str) -> AsyncIterator[tuple[Stack, TcpProxy, Rep
 
 
 @asynccontextmanager
-async def once(proxy: TcpProxy, fault: Fault) -> AsyncIterator[None]:
-    """`fault` strikes one time; afterwards everything passes."""
+async def once(proxy: TcpProxy, fault: Fault, then: Callable[[], None]) -> AsyncIterator[None]:
+    """`fault` strikes one time; afterwards everything passes, and `then` is called."""
     proxy.fault = fault
     struck = False
 
@@ -45,6 +46,7 @@ async def once(proxy: TcpProxy, fault: Fault) -> AsyncIterator[None]:
         await proxy.struck.wait()
         struck = True
         proxy.fault = Pass()
+        then()
 
     healing = asyncio.create_task(heal())
     yield
@@ -58,7 +60,12 @@ async def test_each_commit_of_a_run_may_lose_its_answer(database_url: str, commi
     async with proxied(database_url) as (stack, proxy, replica):
         application = await stack.application()
         ada = replica.client("ada")
-        async with once(proxy, fault(COMMITS[commit])):
+        *before, end = good_run()
+        stack.upstream.use(Script(ag_ui=[Answer(frames=[*before, gate("end"), end])]))
+        if commit == "settle":
+            stack.upstream.release("end")
+        # The run ends after the fault: the end writes the native id too, and a start that comes later is not written any more.
+        async with once(proxy, fault(COMMITS[commit]), then=lambda: stack.upstream.release("end")):
             response, events = await ada.ask(application, "s1", "hello")
         assert response.status_code == 200
         assert events[-1].type == "RUN_FINISHED"

@@ -69,7 +69,8 @@ def page(cases: Sequence[Case] = CASES) -> str:
         "",
         "Before and after each commit of a run and each call to upstream, each fault that makes sense there is injected into one of two",
         "replicas while it has runs of every kind; the other replica, and a client that repeats its submissions, do the rest. Then the",
-        "invariants of `tests/support/invariants.py` must hold. **CI**: run every time; *all*: run by `make test-all`.",
+        "invariants of `tests/support/invariants.py` must hold. A fault before a step meets that step; one after it meets whatever the",
+        "replica sends or gets next. **CI**: run every time; *all*: run by `make test-all`.",
         "",
         *(f"- {fault.value}: {FAULT_DOCS[fault]}" for fault in Fault),
     ]
