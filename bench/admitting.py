@@ -23,10 +23,11 @@ import uvloop
 
 from bench.machine import find_tool
 from bench.report import Better, Finding, Row, Skipped
-from bench.world import DENY_RULES, TEXT, World, new_application
+from bench.world import DENY_RULES, ENCRYPTION_KEY, TEXT, World, new_application
 from gateway.admission.gate import Admitted, Checked, Gate
 from gateway.admission.moderation import LocalRules
 from gateway.admission.validation import parse_submission
+from gateway.bindings.vault import KeyRing, Vault
 from gateway.domain.ids import AccountId, ApplicationId
 from gateway.domain.limits import ActiveLimits
 from gateway.identity.accounts import Access, AccessCheck, build_access
@@ -38,10 +39,11 @@ from gateway.store.statements import statement
 
 CLIENTS: Final = 8
 _SECONDS: Final = 4.0
-_USERS: Final = 2000
-_APPLICATIONS: Final = 100
-_SLOTS: Final = 1000
-"""Of a user and of an application: a round's admissions all keep theirs."""
+_USERS: Final = 5000
+_APPLICATIONS: Final = 400
+_USER_SLOTS: Final = 40
+_APPLICATION_SLOTS: Final = 200
+"""A round's admissions keep their slots: no more than it takes, because looking for a free one is part of what both sides measure."""
 _GROUPS: Final = ("reading", "staff")
 _EMPTY: Final = "truncate run, submission, conversation, item, quota_usage, quota_charge, evidence, snapshot, binding cascade"
 
@@ -143,8 +145,8 @@ def _script(*, reading: bool) -> str:
         "correlation_id": fresh,
         "item_id": fresh,
         "text": f"'{TEXT}'",
-        "max_per_user": str(_SLOTS),
-        "max_per_application": str(_SLOTS),
+        "max_per_user": str(_USER_SLOTS),
+        "max_per_application": str(_APPLICATION_SLOTS),
         "lease_seconds": "30",
         "quota_zone": "'UTC'",
     }
@@ -190,10 +192,11 @@ def _our_rate(world: World, place: _Place, *, reading: bool) -> float:
 def _gate(database: Database) -> Gate:
     return Gate(
         database=database,
+        vault=Vault(KeyRing([ENCRYPTION_KEY])),
         access_check=AccessCheck(database, create_unknown=False),
         moderators=[LocalRules(DENY_RULES)],
         moderation_seconds=5.0,
-        limits=ActiveLimits(per_user=_SLOTS, per_application=_SLOTS),
+        limits=ActiveLimits(per_user=_USER_SLOTS, per_application=_APPLICATION_SLOTS),
         lease_seconds=30.0,
         quota_zone="UTC",
         draining=lambda: False,

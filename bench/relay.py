@@ -24,6 +24,7 @@ from gateway.web.stream import EventStream
 
 _DEADLINES = PostDeadlines(connect_seconds=5.0, response_seconds=30.0)
 _BOUNDS = StreamBounds()
+_TRUSTED_HOSTS = frozenset({"127.0.0.1"})
 
 
 def relay(upstream_port: int) -> ASGIApp:
@@ -60,7 +61,9 @@ async def _execute(endpoint: Endpoint, tls: ssl.SSLContext, text: str, channel: 
     request = GenerationRequest(ThreadId(str(uuid4())), CorrelationId(uuid4()), str(uuid4()), text)
     async with asyncio.timeout(None) as scope:
         clock = StreamClock(_BOUNDS, scope)
-        opened = await open_generation(endpoint, request, gate=SendGate(lambda: True), tls=tls, deadlines=_DEADLINES)
+        opened = await open_generation(
+            endpoint, request, gate=SendGate(lambda: True), tls=tls, trusted_hosts=_TRUSTED_HOSTS, deadlines=_DEADLINES
+        )
         assert isinstance(opened, OpenStream), opened
         parser = StreamParser(thread_id=request.thread_id, correlation_id=str(request.correlation_id), bounds=_BOUNDS)
         async for piece in opened:

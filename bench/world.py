@@ -29,7 +29,7 @@ from gateway.store.embedded import EmbeddedPostgres
 from gateway.store.migrate import migrate
 from gateway.store.quotas import Scope, Window, set_rule
 
-_ENCRYPTION_KEY: Final = b"bench-only-key-for-encryption-32"
+ENCRYPTION_KEY: Final = b"bench-only-key-for-encryption-32"
 _JWT_KEY: Final = b"bench-only-key-of-at-least-32-bytes"
 MAX_ACTIVE: Final = 300
 """AGENT_MAX_ACTIVE_PER_APP of the measured gateway: above the 200 streams of G5."""
@@ -115,7 +115,7 @@ async def new_application(database: Database, name: str, base_url: str) -> Appli
     """A public application of a provider of its own."""
     await providers.create(database, name=name, base_url=base_url, trusted_hosts={"127.0.0.1"})
     new = NewApplication(name=name, provider_name=name, config=langchain_config(ASSISTANT), audience=Audience(), token="bench-token")
-    return await applications.create(database, Vault(KeyRing([_ENCRYPTION_KEY])), new)
+    return await applications.create(database, Vault(KeyRing([ENCRYPTION_KEY])), new)
 
 
 def tokens(count: int) -> list[str]:
@@ -131,7 +131,7 @@ def gateway(world: World, governed: Governed) -> Iterator[tuple[int, int]]:
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(("GATEWAY_", "AGENT_", "API_", "DATABASE_"))},
         "DATABASE_URL": governed.url,
-        "API_ENCRYPTION_KEY": base64.b64encode(_ENCRYPTION_KEY).decode(),
+        "API_ENCRYPTION_KEY": base64.b64encode(ENCRYPTION_KEY).decode(),
         "GATEWAY_JWT_KEY": _JWT_KEY.decode(),
         "GATEWAY_MODERATION": "local",
         "GATEWAY_MODERATION_DENY_FILE": str(deny_file),
