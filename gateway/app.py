@@ -129,7 +129,7 @@ async def build_app(
         raise SettingsInvalid([Fault("DATABASE_URL", "it is needed to serve.")])
     chosen_identity = identity or _identity(settings)
     chosen_moderators = _moderators(settings) if moderators is None else moderators
-    http_client = HttpClient(connect_seconds=settings.connect_seconds)
+    http_client = HttpClient(connect_seconds=settings.connect_seconds, trusted_hosts=settings.trusted_upstream_hosts)
     database = await Database.open(settings.database_url.get_secret_value(), pool_max=settings.database_pool_max)
     vault = Vault(KeyRing(settings.encryption_keys or (secrets.token_bytes(32),)))
     tasks, live_runs = Tasks(), LiveRuns()

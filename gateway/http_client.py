@@ -1,15 +1,17 @@
 """JSON over HTTP to other services: upstream's small calls, key sets, moderators. The only place with httpx, and aiohttp below it.
 
-Bounded bodies, a deadline for all of it, no redirects, no environment proxies, no second try, no compression, TLS verified. What goes wrong
-is a `CallFault` value; no exception text of a library passes here, because such texts carry URLs and tokens (field case O-34).
+Bounded bodies, a deadline for all of it, no redirects, no environment proxies, no second try, no compression, TLS verified, and connections
+only to addresses that the host may have (`domain.addresses`). What goes wrong is a `CallFault` value; no exception text of a library passes
+here, because such texts carry URLs and tokens (field case O-34).
 Not here: the one POST that may execute (`upstream.one_post`); why that is another transport: docs/decisions/0002-upstream-transport.md.
 """
 
 import asyncio
 import logging
 import re
+import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -22,9 +24,11 @@ from urllib.request import Request
 import aiohttp
 import httpx
 import httpx_aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
+from gateway.domain.addresses import canonical_hosts, is_allowed
 from gateway.domain.in_transaction import forbid_inside_transaction
 
 _KEEP_ALIVE_SECONDS: Final = 4.0
@@ -41,6 +45,8 @@ class CallFault(StrEnum):
     UNSENDABLE = "unsendable"
     """The URL or a header cannot be written as HTTP; no connection was tried."""
     NAME_NOT_RESOLVED = "name_not_resolved"
+    ADDRESS_NOT_ALLOWED = "address_not_allowed"
+    """The host is, or resolves to, nothing but addresses that it may not have (`domain.addresses`); no connection was tried."""
     NOT_CONNECTED = "not_connected"
     TLS_FAILED = "tls_failed"
     TIMED_OUT = "timed_out"
@@ -79,9 +85,11 @@ def verified_tls() -> ssl.SSLContext:
 class HttpClient:
     """One pool of connections. Make it inside a running loop, close it with `aclose` or `async with`."""
 
-    def __init__(self, *, connect_seconds: float, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, *, connect_seconds: float, tls: ssl.SSLContext | None = None, trusted_hosts: Collection[str] = ()) -> None:
         self.tls = tls or verified_tls()
         """The TLS settings of this client, for the transport of the one POST too."""
+        self.trusted_hosts = canonical_hosts(trusted_hosts)
+        """Who may have a private or loopback address (GATEWAY_TRUSTED_UPSTREAM_HOSTS), for the transport of the one POST too."""
         # It logs the URL of every call, and URLs name upstream's threads.
         logging.getLogger("httpx").setLevel(logging.WARNING)
         self._client = httpx.AsyncClient(
@@ -95,7 +103,9 @@ class HttpClient:
 
     def _session(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_SECONDS, ssl=self.tls),
+            connector=aiohttp.TCPConnector(
+                limit=0, keepalive_timeout=_KEEP_ALIVE_SECONDS, ssl=self.tls, resolver=_AllowedAddresses(self.trusted_hosts)
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             trust_env=False,
@@ -145,6 +155,8 @@ class HttpClient:
     async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, max_bytes: int) -> Reply | CallFault:
         asked = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": _USER_AGENT, **headers}
         call = _Call(URL(url, encoded=True), asked)
+        if _is_literal(call.host) and not is_allowed(call.host, call.host, self.trusted_hosts):
+            return CallFault.ADDRESS_NOT_ALLOWED
         token = _current_call.set(call)
         try:
             # Made by hand: the client's own defaults would add headers and encodings.
@@ -165,6 +177,11 @@ class _Call:
         self._headers = {"Host": url.host_port_subcomponent or "", **headers}
         self._tried = False
         self._response: aiohttp.ClientResponse | None = None
+
+    @property
+    def host(self) -> str:
+        """What is connected to, without brackets; empty where the URL is none."""
+        return self._url.raw_host or ""
 
     async def send(self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         """The first try; the library repeats a GET whose connection breaks, and that one is refused."""
@@ -190,6 +207,34 @@ _current_call: Final[ContextVar[_Call]] = ContextVar("current_call")
 
 async def _as_asked_and_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
     return await _current_call.get().send(request, handler)
+
+
+def _is_literal(host: str) -> bool:
+    # What aiohttp takes for an address and shows to no resolver; it connects to nothing else that was not resolved.
+    return ":" in host or host.replace(".", "").isdigit()
+
+
+class _AddressNotAllowed(OSError):
+    """Of a name: none of its addresses is one that it may have."""
+
+
+class _AllowedAddresses(AbstractResolver):
+    """The system's resolver, without the addresses that a host may not have. aiohttp connects to what this returns, and asks once."""
+
+    def __init__(self, trusted_hosts: frozenset[str]) -> None:
+        self._trusted_hosts = trusted_hosts
+        self._system = aiohttp.ThreadedResolver()
+
+    async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET) -> list[ResolveResult]:
+        """The allowed addresses, one at least. Raises _AddressNotAllowed; OSError for a name that is none."""
+        resolved = await self._system.resolve(host, port, family)
+        allowed = [result for result in resolved if is_allowed(result["host"], host, self._trusted_hosts)]
+        if not allowed:
+            raise _AddressNotAllowed
+        return allowed
+
+    async def close(self) -> None:
+        """Nothing to close."""
 
 
 class _NoCookies(CookieJar):
@@ -220,6 +265,8 @@ async def _reply(response: httpx.Response, max_bytes: int) -> Reply | CallFault:
 
 def _fault_of(error: BaseException) -> CallFault:
     match error:
+        case aiohttp.ClientConnectorDNSError(os_error=_AddressNotAllowed()):
+            return CallFault.ADDRESS_NOT_ALLOWED
         case aiohttp.ClientConnectorDNSError():
             return CallFault.NAME_NOT_RESOLVED
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError() | ssl.SSLError():

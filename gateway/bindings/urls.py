@@ -1,15 +1,16 @@
 """Base URLs of providers (contract A1): judged and normalised once, when an operator sets them.
 
-What lives here: the text of a URL. What does not: what a name resolves to, which only the connection knows (`http_client`).
+What lives here: the text of a URL. What does not: which addresses may be reached (`domain.addresses`), and what a name resolves to, which
+only the connection knows (`http_client`, `upstream.one_post`).
 """
 
-import ipaddress
 import re
 from collections.abc import Collection
 from typing import Final
 from urllib.parse import urlsplit
 
 from gateway.bindings.faults import invalid
+from gateway.domain.addresses import Address, Reach, address_of, canonical_host, canonical_hosts, reach_of
 
 FIELD: Final = "base_url"
 MAX_URL_CHARACTERS: Final = 2000
@@ -20,11 +21,6 @@ _PATH: Final = re.compile(r"(/[A-Za-z0-9._~!$&'()*+,;=:@-]+)*")
 # Resolvers take 127.1, 0x7f000001 and 2130706433 for addresses; such a last label is read as an address or not at all.
 _NUMERIC_LABEL: Final = re.compile(r"\d+|0x[0-9a-f]*")
 _METADATA_NAMES: Final = frozenset({"metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal"})
-# Metadata services that are not link-local: AWS over IPv6, Alibaba, Oracle's older one.
-_METADATA_ADDRESSES: Final = frozenset(ipaddress.ip_address(text) for text in ("fd00:ec2::254", "100.100.100.200", "192.0.0.192"))
-_NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
-
-_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def normalise_base_url(raw: str, trusted_hosts: Collection[str]) -> str:
@@ -50,7 +46,7 @@ def normalise_base_url(raw: str, trusted_hosts: Collection[str]) -> str:
     if port == 0 or parts.netloc.endswith(":"):
         raise invalid(FIELD, "Its port is a number from 1 to 65535, or is left out.")
     host, address = _judged_host(parts.hostname)
-    trusted = host in {_canonical(name) for name in trusted_hosts}
+    trusted = host in canonical_hosts(trusted_hosts)
     _forbid(host, address, trusted=trusted)
     if scheme == "http" and not trusted:
         raise invalid(FIELD, "Plain HTTP is only for hosts named in GATEWAY_TRUSTED_UPSTREAM_HOSTS; use https://.")
@@ -68,49 +64,25 @@ def origin(base_url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _canonical(host: str) -> str:
-    text = host.lower().removeprefix("[").removesuffix("]")
-    try:
-        return str(ipaddress.ip_address(text))
-    except ValueError:
-        return text
-
-
-def _judged_host(hostname: str) -> tuple[str, _Address | None]:
-    host = _canonical(hostname)
-    try:
-        return host, ipaddress.ip_address(host)
-    except ValueError:
-        pass
+def _judged_host(hostname: str) -> tuple[str, Address | None]:
+    host = canonical_host(hostname)
+    address = address_of(host)
+    if address is not None:
+        return host, address
     if not _HOST_NAME.fullmatch(host) or _NUMERIC_LABEL.fullmatch(host.rpartition(".")[2]):
         raise invalid(FIELD, "Its host is a name in ASCII, or an IP address in its usual form.")
     return host, None
 
 
-def _forbid(host: str, address: _Address | None, *, trusted: bool) -> None:
+def _forbid(host: str, address: Address | None, *, trusted: bool) -> None:
     if address is None:
         if host in _METADATA_NAMES:
             raise invalid(FIELD, "Metadata services are never upstreams.")
         local = host == "localhost" or host.endswith((".localhost", ".local"))
     else:
-        meant = _embedded(address)
-        if (
-            meant in _METADATA_ADDRESSES
-            or meant.is_link_local
-            or meant.is_unspecified
-            or meant.is_multicast
-            or str(meant) == "255.255.255.255"
-        ):
+        reach = reach_of(address)
+        if reach is Reach.NOBODY:
             raise invalid(FIELD, "Link-local, metadata, multicast and unspecified addresses are never upstreams.")
-        local = not meant.is_global
+        local = reach is Reach.TRUSTED
     if local and not trusted:
         raise invalid(FIELD, "Private and loopback addresses are only for hosts named in GATEWAY_TRUSTED_UPSTREAM_HOSTS.")
-
-
-def _embedded(address: _Address) -> _Address:
-    """The IPv4 address inside a mapped, 6to4 or NAT64 one; else the address."""
-    if isinstance(address, ipaddress.IPv4Address):
-        return address
-    if address in _NAT64:
-        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.ipv4_mapped or address.sixtofour or address

@@ -35,5 +35,5 @@ class CapabilitiesCheck:
 @asynccontextmanager
 async def capabilities_check(settings: Settings) -> AsyncIterator[CapabilitiesCheck]:
     """A check with a client of its own."""
-    async with HttpClient(connect_seconds=settings.connect_seconds) as client:
+    async with HttpClient(connect_seconds=settings.connect_seconds, trusted_hosts=settings.trusted_upstream_hosts) as client:
         yield CapabilitiesCheck(client)

@@ -55,7 +55,9 @@ class Bridge:
 
     async def generate(self, endpoint: Endpoint, key: CapabilitiesKey, request: GenerationRequest, gate: SendGate) -> OpenStream | PostFact:
         """The one POST; see `generate.open_generation`."""
-        opened = await open_generation(endpoint, request, gate=gate, tls=self._client.tls, deadlines=self._deadlines)
+        opened = await open_generation(
+            endpoint, request, gate=gate, tls=self._client.tls, trusted_hosts=self._client.trusted_hosts, deadlines=self._deadlines
+        )
         if isinstance(opened, Rejected | BadResponse):
             self._forget_after(key, opened.status)
         return opened

@@ -27,7 +27,13 @@ class PostDeadlines:
 
 
 async def open_generation(
-    endpoint: Endpoint, request: GenerationRequest, *, gate: SendGate, tls: ssl.SSLContext, deadlines: PostDeadlines
+    endpoint: Endpoint,
+    request: GenerationRequest,
+    *,
+    gate: SendGate,
+    tls: ssl.SSLContext,
+    trusted_hosts: frozenset[str],
+    deadlines: PostDeadlines,
 ) -> OpenStream | PostFact:
     """Send the one POST: an open event stream, or the fact that moves the run.
 
@@ -52,6 +58,7 @@ async def open_generation(
         body=body,
         gate=gate,
         tls=tls,
+        trusted_hosts=trusted_hosts,
         connect_seconds=deadlines.connect_seconds,
         response_seconds=deadlines.response_seconds,
     )

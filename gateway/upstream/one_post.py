@@ -14,6 +14,7 @@ from typing import Final, cast
 import aiohappyeyeballs
 import h11
 
+from gateway.domain.addresses import is_allowed
 from gateway.domain.evidence import NotSentProof, ResponseFault
 from gateway.domain.in_transaction import forbid_inside_transaction
 from gateway.upstream.endpoint import Origin
@@ -35,11 +36,13 @@ async def send_one_post(
     body: bytes,
     gate: SendGate,
     tls: ssl.SSLContext,
+    trusted_hosts: frozenset[str],
     connect_seconds: float,
     response_seconds: float,
 ) -> OpenStream | NotSentProof | ResponseFault:
     """Send the one POST: the response's head and open body, or the proof that nothing was sent, or what went wrong after it may have been.
 
+    `trusted_hosts`: who may have a private address (`domain.addresses.is_allowed`); no other address is tried than what a host may have.
     `connect_seconds` bounds name, connection and TLS together, `response_seconds` the wait for the head from then on. A cancelled task
     learns from `gate.seal()` whether bytes may have left. Raises NetworkCallInsideTransaction; ValueError for what cannot be HTTP.
     """
@@ -48,7 +51,7 @@ async def send_one_post(
     request = _request_bytes(connection, origin, path, headers, body)
     try:
         async with asyncio.timeout(connect_seconds):
-            exchange = await _connect(origin, tls, ResponseDecoder(connection))
+            exchange = await _connect(origin, tls, trusted_hosts, ResponseDecoder(connection))
     except (OSError, UnicodeError):
         # TimeoutError and every TLS error are OSErrors; UnicodeError is a host name that IDNA refuses.
         return gate.seal() or ResponseFault.NO_RESPONSE
@@ -84,11 +87,14 @@ def _request_bytes(connection: h11.Connection, origin: Origin, path: str, header
     return b"".join(part for part in parts if part is not None)
 
 
-async def _connect(origin: Origin, tls: ssl.SSLContext, decoder: ResponseDecoder) -> "_Exchange":
+async def _connect(origin: Origin, tls: ssl.SSLContext, trusted_hosts: frozenset[str], decoder: ResponseDecoder) -> "_Exchange":
     loop = asyncio.get_running_loop()
     exchange = _Exchange(decoder)
     context, server_hostname = (tls, origin.host) if origin.tls else (None, None)
-    addresses = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
+    resolved = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
+    addresses = [found for found in resolved if is_allowed(str(found[4][0]), origin.host, trusted_hosts)]
+    if not addresses:
+        raise OSError("no address that this host may have")
     if len(addresses) == 1:
         # The common case, at half the cost of a race between addresses.
         address = str(addresses[0][4][0])

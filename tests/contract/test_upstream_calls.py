@@ -4,6 +4,7 @@ import asyncio
 import copy
 import json
 import pickle
+import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -11,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from gateway.domain.evidence import BadResponse, LookedUp, LookupStatus, Rejected, ResponseFault
+from gateway.domain.evidence import BadResponse, LookedUp, LookupStatus, NotSent, NotSentProof, Rejected, ResponseFault
 from gateway.domain.ids import ApplicationId, CorrelationId, NativeRunId, ThreadId
 from gateway.domain.limits import MAX_REPLY_BODY_BYTES, StreamBounds
 from gateway.http_client import CallFault, HttpClient, verified_tls
@@ -42,7 +43,7 @@ def tls() -> ssl.SSLContext:
 
 @pytest.fixture
 async def client(tls: ssl.SSLContext, anyio_backend: object) -> AsyncIterator[HttpClient]:
-    async with HttpClient(connect_seconds=5, tls=tls) as opened:
+    async with HttpClient(connect_seconds=5, tls=tls, trusted_hosts=["127.0.0.1"]) as opened:
         yield opened
 
 
@@ -144,6 +145,125 @@ async def test_no_connection_and_no_reply_in_time(client: HttpClient) -> None:
     async with RawServer(RawConnection.until_gone) as server:
         failed = await fetch_capabilities(client, endpoint(server.base_url), deadline_seconds=0.1)
         assert failed == UpstreamFailed(UpstreamFault.NO_REPLY, call=CallFault.TIMED_OUT)
+
+
+# Addresses (contract A1), of the small calls and of the one POST
+
+
+class Names:
+    """Answers `getaddrinfo` of the running loop, and counts the questions. A name that it was not told of does not exist."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, answers: dict[str, list[str]]) -> None:
+        self._answers = answers
+        self.asked: list[str] = []
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", self._getaddrinfo)
+
+    async def _getaddrinfo(self, host: str, port: int, **_: object) -> list[tuple[int, int, int, str, tuple[str | int, ...]]]:
+        self.asked.append(host)
+        if host not in self._answers:
+            raise socket.gaierror(socket.EAI_NONAME, "no such name")
+        return [
+            (socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, port, 0, 0))
+            if ":" in address
+            else (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, port))
+            for address in self._answers[host]
+        ]
+
+
+class Connects:
+    """Takes the place of the running loop's `sock_connect`: who would be connected to, and nobody is."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.tried: list[str] = []
+        monkeypatch.setattr(asyncio.get_running_loop(), "sock_connect", self._sock_connect)
+
+    async def _sock_connect(self, _: socket.socket, address: tuple[str, int]) -> None:
+        self.tried.append(address[0])
+        raise ConnectionRefusedError
+
+
+NOT_ALLOWED = UpstreamFailed(UpstreamFault.NO_REPLY, call=CallFault.ADDRESS_NOT_ALLOWED)
+NOT_MADE = NotSent(NotSentProof.CONNECTION_NOT_MADE)
+INWARDS = ["127.0.0.1", "10.0.0.1", "192.168.1.1", "100.64.0.1", "::1", "fd00::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::a00:1"]
+NEVER = [
+    "169.254.169.254",
+    "::ffff:169.254.169.254",
+    "2002:a9fe:a9fe::",
+    "fe80::1",
+    "fe80::1%lo",
+    "fd00:ec2::254",
+    "0.0.0.0",
+    "::",
+    "ff02::1",
+]
+
+
+async def of_both(client: HttpClient, base_url: str) -> tuple[object, object, object]:
+    """What a GET, a POST and the one POST bring."""
+    target, bridge = endpoint(base_url), Bridge(client, bounds=StreamBounds(), clock=time.monotonic)
+    outcome = await generate(bridge, target)
+    if isinstance(outcome, OpenStream):
+        await outcome.aclose()
+    return (
+        await fetch_capabilities(client, target, deadline_seconds=5),
+        await create_thread(client, target, deadline_seconds=5),
+        outcome,
+    )
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("address", [*INWARDS, *NEVER])
+async def test_a_public_name_that_leads_inwards_is_refused(
+    tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch, address: str, scheme: str
+) -> None:
+    names, connects = Names(monkeypatch, {"agent.example": [address, address]}), Connects(monkeypatch)
+    async with HttpClient(connect_seconds=5, tls=tls, trusted_hosts=[address, "other.example", "example"]) as client:
+        assert await of_both(client, f"{scheme}://agent.example:8123") == (NOT_ALLOWED, NOT_ALLOWED, NOT_MADE)
+    assert set(names.asked) == {"agent.example"}
+    assert connects.tried == []
+
+
+@pytest.mark.parametrize("address", INWARDS)
+async def test_a_trusted_name_may_lead_inwards(tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    Names(monkeypatch, {"agent": [address, address]})
+    connects = Connects(monkeypatch)
+    not_connected = UpstreamFailed(UpstreamFault.NO_REPLY, call=CallFault.NOT_CONNECTED)
+    async with HttpClient(connect_seconds=5, tls=tls, trusted_hosts=["Agent"]) as client:
+        assert await of_both(client, "http://agent:8123") == (not_connected, not_connected, NOT_MADE)
+    assert set(connects.tried) == {address}
+
+
+@pytest.mark.parametrize("address", NEVER)
+async def test_not_even_a_trusted_name_may_lead_to_link_local_and_metadata(
+    tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    Names(monkeypatch, {"agent": [address]})
+    connects = Connects(monkeypatch)
+    async with HttpClient(connect_seconds=5, tls=tls, trusted_hosts=["agent", address]) as client:
+        assert await of_both(client, "http://agent:8123") == (NOT_ALLOWED, NOT_ALLOWED, NOT_MADE)
+    assert connects.tried == []
+
+
+async def test_of_several_addresses_only_the_allowed_ones_are_tried(tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = ["10.0.0.1", "93.184.215.14", "::ffff:10.0.0.2", "169.254.169.254", "93.184.215.15", "::1", "127.0.0.1"]
+    Names(monkeypatch, {"agent.example": answers})
+    connects = Connects(monkeypatch)
+    not_connected = UpstreamFailed(UpstreamFault.NO_REPLY, call=CallFault.NOT_CONNECTED)
+    async with HttpClient(connect_seconds=5, tls=tls, trusted_hosts=["127.0.0.1"]) as client:
+        assert await of_both(client, "https://agent.example") == (not_connected, not_connected, NOT_MADE)
+    assert set(connects.tried) == {"93.184.215.14", "93.184.215.15"}
+
+
+async def test_a_trusted_name_is_reached_past_the_addresses_that_nobody_may_have(
+    tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ScriptedUpstream() as upstream:
+        names = Names(monkeypatch, {"agent": ["169.254.169.254", "127.0.0.1", "fe80::1"]})
+        async with HttpClient(connect_seconds=5, tls=tls, trusted_hosts=["agent"]) as client:
+            bridge = Bridge(client, bounds=StreamBounds(), clock=time.monotonic)
+            target = endpoint(upstream.base_url.replace("127.0.0.1", "agent"), upstream.token)
+            assert b"RUN_FINISHED" in await run_once(bridge, target)
+        assert names.asked == ["agent", "agent"]  # once for the pooled connection of the small calls, once for the one POST
 
 
 # Threads

@@ -37,6 +37,7 @@ pytestmark = pytest.mark.anyio
 
 TOKEN = "tok_SECRET"
 REQUEST = GenerationRequest(ThreadId("thread-1"), CorrelationId(UUID(int=7)), "message-1", 'Grüße, "you" \n 😀 </script>')
+TRUSTED = frozenset({"127.0.0.1", "localhost"})
 DEADLINES = PostDeadlines(connect_seconds=5, response_seconds=5, refusal_seconds=5)
 STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
 FRAME = b'data: {"type":"RUN_STARTED"}\n\n'
@@ -73,7 +74,7 @@ def always() -> SendGate:
 async def post(
     base_url: str, tls: ssl.SSLContext, *, gate: SendGate | None = None, deadlines: PostDeadlines = DEADLINES
 ) -> OpenStream | PostFact:
-    return await open_generation(endpoint(base_url), REQUEST, gate=gate or always(), tls=tls, deadlines=deadlines)
+    return await open_generation(endpoint(base_url), REQUEST, gate=gate or always(), tls=tls, trusted_hosts=TRUSTED, deadlines=deadlines)
 
 
 async def fact_of(answering: Answering, tls: ssl.SSLContext, *, deadlines: PostDeadlines = DEADLINES) -> PostFact:
@@ -121,7 +122,7 @@ async def test_a_connection_of_its_own_each_time_even_where_the_other_calls_keep
             await connection.send(response("200 OK", body=b"{}"))
         await connection.send(b"".join(GOOD))
 
-    async with RawServer(answering) as server, HttpClient(connect_seconds=5, tls=tls) as client:
+    async with RawServer(answering) as server, HttpClient(connect_seconds=5, tls=tls, trusted_hosts=TRUSTED) as client:
         for _ in range(2):
             await client.get_json(server.base_url + "/capabilities", deadline_seconds=5, max_bytes=100)
             outcome = await post(server.base_url, tls)
@@ -426,6 +427,7 @@ async def test_a_request_that_could_not_be_written_whole_is_a_write_error(tls: s
             body=bytes(64 * 1024 * 1024),  # more than any socket buffer: the product's 64 KiB always fit
             gate=always(),
             tls=tls,
+            trusted_hosts=TRUSTED,
             connect_seconds=5,
             response_seconds=0.2,
         )
@@ -442,6 +444,7 @@ async def test_o34_a_header_that_is_no_header_raises_without_its_text(tls: ssl.S
             body=b"",
             gate=gate,
             tls=tls,
+            trusted_hosts=TRUSTED,
             connect_seconds=5,
             response_seconds=5,
         )

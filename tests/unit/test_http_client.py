@@ -22,6 +22,7 @@ from tests.support.raw_server import (
 
 pytestmark = pytest.mark.anyio
 
+TRUSTED = ("127.0.0.1", "LOCALHOST")
 JSON = "Content-Type: application/json\r\n"
 OK = response("200 OK", JSON + "Connection: close\r\n", b'{"a":1}')
 KEPT = response("200 OK", JSON, b'{"a":1}')
@@ -39,7 +40,7 @@ def tls() -> ssl.SSLContext:
 
 @pytest.fixture
 async def client(tls: ssl.SSLContext, anyio_backend: object) -> AsyncIterator[HttpClient]:
-    async with HttpClient(connect_seconds=5, tls=tls) as opened:
+    async with HttpClient(connect_seconds=5, tls=tls, trusted_hosts=TRUSTED) as opened:
         yield opened
 
 
@@ -171,8 +172,40 @@ async def test_no_such_name(client: HttpClient) -> None:
     assert await get(client, "http://nonexistent.invalid/") is CallFault.NAME_NOT_RESOLVED
 
 
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1",
+        "[::ffff:127.0.0.1]",
+        "[::1]",
+        "[64:ff9b::7f00:1]",
+        "127.1",
+        "127.0.0.1.",
+        "127.0.0.1..",
+        "2130706433",
+        "0x7f000001",
+        "0177.0.0.1",
+        "localhost",
+        "169.254.169.254",
+    ],
+)
+async def test_a_host_that_is_not_trusted_leads_nowhere_inwards(tls: ssl.SSLContext, host: str) -> None:
+    async with RawServer(answer_with(OK)) as server, HttpClient(connect_seconds=5, tls=tls, trusted_hosts=["agent"]) as client:
+        assert await get(client, server.base_url.replace("127.0.0.1", host)) is CallFault.ADDRESS_NOT_ALLOWED
+        assert server.connections == []
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.2", "127.1", "2130706433", "[::ffff:127.0.0.1]", "169.254.169.254", "[fe80::1]", "0.0.0.0", "[::]"]
+)
+async def test_trusting_one_address_is_not_trusting_another_form_or_a_forbidden_one(client: HttpClient, host: str) -> None:
+    async with RawServer(answer_with(OK)) as server:
+        assert await get(client, server.base_url.replace("127.0.0.1", host)) is CallFault.ADDRESS_NOT_ALLOWED
+        assert server.connections == []
+
+
 async def test_connect_timeout(tls: ssl.SSLContext) -> None:
-    async with HttpClient(connect_seconds=0.1, tls=tls) as client:
+    async with HttpClient(connect_seconds=0.1, tls=tls, trusted_hosts=TRUSTED) as client:
         with full_backlog_port() as port:
             assert await get(client, f"http://127.0.0.1:{port}/") is CallFault.TIMED_OUT
 
@@ -182,7 +215,7 @@ async def test_tls_is_verified(client: HttpClient, tmp_path: Path) -> None:
     async with RawServer(answer_with(OK), tls=server_tls) as server:
         assert await get(client, server.base_url) is CallFault.TLS_FAILED
         assert server.received == b""
-        async with HttpClient(connect_seconds=5, tls=client_tls) as trusting:
+        async with HttpClient(connect_seconds=5, tls=client_tls, trusted_hosts=TRUSTED) as trusting:
             assert await get(trusting, server.base_url) == Reply(200, "application/json", b'{"a":1}')
             assert await get(trusting, server.base_url.replace("127.0.0.1", "localhost")) is CallFault.TLS_FAILED
 

@@ -4,6 +4,7 @@ import pytest
 
 from gateway.bindings.fingerprint import Profile, binding_fingerprint, endpoint_fingerprint, profile_of
 from gateway.bindings.urls import normalise_base_url, origin
+from gateway.domain.addresses import canonical_hosts, is_allowed
 from gateway.domain.problems import Code, Refused
 
 TRUSTED = ("agent", "127.0.0.1", "::1", "10.1.2.3", "localhost", "169.254.169.254", "fd00:ec2::254", "metadata.google.internal")
@@ -112,6 +113,56 @@ def test_other_urls_are_refused(raw: str) -> None:
 def test_link_local_and_metadata_are_refused_even_when_trusted(host: str) -> None:
     with pytest.raises(Refused):
         normalise_base_url(f"http://{host}", (*TRUSTED, host))
+
+
+PUBLIC = ["93.184.215.14", "2606:2800:21f:cb07:6820:80da:af6b:8b2c", "::ffff:93.184.215.14", "64:ff9b::5db8:d70e", "2002:5db8:d70e::1"]
+PRIVATE = [
+    "127.0.0.1",
+    "::1",
+    "10.1.2.3",
+    "192.168.0.1",
+    "100.64.0.1",
+    "240.0.0.1",
+    "fd12::1",
+    "::ffff:10.9.9.9",
+    "64:ff9b::a09:909",
+    "2002:a09:909::",
+]
+FORBIDDEN = [
+    "169.254.169.254",
+    "::ffff:169.254.169.254",
+    "64:ff9b::a9fe:a9fe",
+    "2002:a9fe:a9fe::",
+    "fe80::1",
+    "fe80::1%eth0",
+    "fd00:ec2::254",
+]
+FORBIDDEN += ["100.100.100.200", "192.0.0.192", "0.0.0.0", "::", "224.0.0.1", "ff02::1", "255.255.255.255", "::ffff:255.255.255.255"]
+NO_ADDRESS = ["", "agent", "127.1", "0x7f000001", "2130706433", "127.0.0.1.", "[::1]", "::1 "]
+
+
+@pytest.mark.parametrize("host", ["agent", "AGENT", "10.1.2.3", "[0:0:0:0:0:0:0:1]", "stranger.example", "agent.", "sub.agent", ""])
+@pytest.mark.parametrize(
+    ("addresses", "strangers_may", "trusted_may"),
+    [(PUBLIC, True, True), (PRIVATE, False, True), (FORBIDDEN, False, False), (NO_ADDRESS, False, False)],
+    ids=["public", "private", "forbidden", "none"],
+)
+def test_what_a_host_may_be_reached_at(host: str, addresses: list[str], strangers_may: bool, trusted_may: bool) -> None:
+    trusted = canonical_hosts(("Agent", "10.1.2.3", "[::1]"))
+    expected = trusted_may if host in {"agent", "AGENT", "10.1.2.3", "[0:0:0:0:0:0:0:1]"} else strangers_may
+    assert {address: is_allowed(address, host, trusted) for address in addresses} == dict.fromkeys(addresses, expected)
+
+
+@pytest.mark.parametrize("address", [*PUBLIC, *PRIVATE, *FORBIDDEN])
+@pytest.mark.parametrize("is_trusted", [False, True])
+def test_a_base_url_and_a_connection_are_judged_alike(address: str, is_trusted: bool) -> None:
+    trusted = (address,) if is_trusted else ()
+    try:
+        normalise_base_url(f"https://[{address}]" if ":" in address else f"https://{address}", trusted)
+        judged = True
+    except Refused:
+        judged = False
+    assert judged == is_allowed(address, address, canonical_hosts(trusted))
 
 
 def test_the_origin_is_what_a_token_was_given_for() -> None:
