@@ -104,7 +104,7 @@ async def resolve(args: Namespace, output: Output) -> int:
 async def _acts(db: Database, settings: Settings, vault: Vault) -> AsyncIterator[OperatorActs]:
     tasks = Tasks()
     with quiet_logs():
-        async with HttpClient(connect_seconds=settings.connect_seconds) as client:
+        async with HttpClient(connect_seconds=settings.connect_seconds, trusted_hosts=settings.trusted_upstream_hosts) as client:
             look_up = LookUp(db, Resolve(db, vault), BridgeLookup(client), settings.lookup_max, settings.lookup_first_seconds)
             yield OperatorActs(db, OperatorReads(db, settings.resolution_gate_seconds), look_up, Save(db), tasks.own)
 
