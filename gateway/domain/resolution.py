@@ -44,13 +44,14 @@ class Obstacle(StrEnum):
 @dataclass(frozen=True, slots=True)
 class ResolutionFacts:
     """What the decision rests on. `seen_executing`: RUN_STARTED or a native id is recorded. `gate_over`: by the database's clock, fence +
-    send window + total stream deadline is over, so a POST that was under way has arrived or never will."""
+    send window + total stream deadline is over, so a POST that was under way has arrived or never will. `resolved`: the outcome that is
+    recorded already."""
 
     execution: Execution
     persistence: Persistence
     seen_executing: bool
     gate_over: bool
-    resolved: bool
+    resolved: ResolutionOutcome | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,10 @@ UNSAVED: Final = frozenset({Persistence.PENDING, Persistence.INCOMPLETE})
 
 def resolution(facts: ResolutionFacts, outcome: ResolutionOutcome) -> Resolution | Obstacle:
     """What recording `outcome` does, or why it may not be recorded. Obstacles that stay come before the one that passes."""
-    if facts.resolved:
+    if facts.resolved is not None:
+        if facts.resolved is outcome and facts.persistence is Persistence.PENDING:
+            # Complete text came after the resolution, and cannot be saved: the same again gives it up, and says nothing new.
+            return Resolution(facts.execution, Persistence.INCOMPLETE, refunds=False)
         return Obstacle.RESOLVED
     closes = facts.execution in CLOSABLE
     if not closes and not (facts.execution in AGREES and facts.persistence in UNSAVED):

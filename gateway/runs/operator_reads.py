@@ -170,7 +170,7 @@ def _operator_run(row: OperatorRow) -> OperatorRun:
         persistence=view.persistence,
         seen_executing=row.started_at is not None or row.native_run_id_known,
         gate_over=row.gate_over,
-        resolved=view.resolution is not None,
+        resolved=ResolutionOutcome(view.resolution[0]) if view.resolution else None,
     )
     possible = []
     for outcome in ResolutionOutcome:

@@ -46,7 +46,8 @@ class OperatorActs:
     own: Own
 
     async def resolve(self, actor: Actor, run_id: RunId, outcome: ResolutionOutcome, reason: str) -> OperatorRun:
-        """Record what became of a run, once; the same again is the same result, whoever says it.
+        """Record what became of a run, once; the same again is the same result, whoever says it. Where complete text came later and cannot
+        be saved, the same again gives that up too.
 
         `reason` has 1 to MAX_REASON_CHARACTERS characters, trimmed, and the run's owner reads it. Raises Refused: invalid_text,
         text_too_long, already_resolved, resolution_not_allowed (`why` says which rule, `allowed_from` where time alone is in the way).
@@ -83,12 +84,18 @@ class OperatorActs:
             row = await store.lock(tx, run_id, gate_seconds=gate_seconds)
             if row is None:
                 raise Refused(Code.NOT_FOUND, extra={"field": "run"})
-            if (row.resolution_outcome, row.resolution_reason) == (outcome.value, reason):
-                return
-            decided = resolution(_facts(row), outcome)
+            same = (row.resolution_outcome, row.resolution_reason) == (outcome.value, reason)
+            decided = Obstacle.RESOLVED if row.resolution_outcome is not None and not same else resolution(_facts(row), outcome)
             if isinstance(decided, Obstacle):
+                if same:
+                    return
                 raise _refusal(decided, row, run_id)
-            moved = await store.resolve(tx, run_id, row, decided, outcome=outcome, reason=reason, actor=actor, gate_seconds=gate_seconds)
+            if same:
+                moved = await store.give_up(tx, run_id, outcome=outcome, reason=reason)
+            else:
+                moved = await store.resolve(
+                    tx, run_id, row, decided, outcome=outcome, reason=reason, actor=actor, gate_seconds=gate_seconds
+                )
             assert moved, "the statement's guard is that of domain.resolution, and the row is locked"
             detail = {
                 "outcome": outcome.value,
@@ -136,7 +143,7 @@ def _facts(row: LockedRow) -> ResolutionFacts:
         persistence=Persistence(row.persistence),
         seen_executing=row.seen_executing,
         gate_over=row.gate_over_in_seconds is not None and row.gate_over_in_seconds <= 0,
-        resolved=row.resolution_outcome is not None,
+        resolved=ResolutionOutcome(row.resolution_outcome) if row.resolution_outcome is not None else None,
     )
 
 

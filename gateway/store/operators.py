@@ -17,6 +17,7 @@ _EVIDENCE: Final = statement("operators.evidence")
 _TEXT: Final = statement("operators.text")
 _LOCK: Final = statement("operators.lock")
 _RESOLVE: Final = statement("operators.resolve")
+_GIVE_UP: Final = statement("operators.give_up")
 
 EVIDENCE_SHOWN: Final = 1000
 """Rows of evidence: a run has a few and one for each look-up, of which people may ask for more than the budget."""
@@ -167,3 +168,9 @@ async def resolve(
         "gate_seconds": gate_seconds,
     }
     return await tx.one(_RESOLVE, _ResolvedRow, params) is not None
+
+
+async def give_up(tx: Transaction, run_id: RunId, *, outcome: ResolutionOutcome, reason: str) -> bool:
+    """pending -> incomplete for a locked run that has this very resolution. False: the guard refused."""
+    params = {"run_id": run_id, "outcome": outcome.value, "reason": reason}
+    return await tx.one(_GIVE_UP, _ResolvedRow, params) is not None

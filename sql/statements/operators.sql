@@ -104,3 +104,18 @@ with moved as (
 )
 select m.run_id, case when %(outcome)s::text = 'not_executed' then refund_v1(array[m.run_id])::text end as refunded
 from moved m
+
+-- name: give_up
+-- A resolved run got complete text afterwards, which cannot be saved: pending -> incomplete, by the same resolution again. The bytes stay.
+with moved as (
+    update run r set persistence = 'incomplete', attention = null, next_save_at = null, updated_at = clock_timestamp()
+    where r.run_id = %(run_id)s::uuid and r.persistence = 'pending'
+        and r.resolution_outcome = %(outcome)s::text and r.resolution_reason = %(reason)s::text
+    returning r.run_id, r.execution
+), noted as (
+    insert into evidence (run_id, kind, detail)
+    select m.run_id, 'resolved',
+        jsonb_build_object('outcome', %(outcome)s::text, 'was_execution', m.execution, 'was_persistence', 'pending')
+    from moved m
+)
+select m.run_id, null::text as refunded from moved m

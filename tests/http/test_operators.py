@@ -548,6 +548,23 @@ async def test_late_complete_text_is_kept_and_changes_no_resolution(database_url
         assert await desk.slots() == 0
 
 
+async def test_late_text_of_a_resolved_run_that_cannot_be_saved_is_given_up_by_the_same_again(database_url: str) -> None:
+    """As a late holder leaves it that could write the snapshot and not the items."""
+    async with office(database_url) as desk:
+        run_id = await desk.run(BROKEN)
+        assert (await desk.resolve(run_id, "failed")).status_code == 200
+        await desk.sql("update run set persistence = 'pending', next_save_at = now() + interval '1 hour' where run_id = %s", run_id)
+        run = await desk.see(run_id)
+        assert (run["unresolved"], run["blocks"]["conversation"]) == (True, "save_pending")
+        assert [one["outcome"] for one in run["acts"]["resolve"] if one["allowed"]] == ["failed"]
+        assert (await desk.resolve(run_id, "failed", "another reason")).json()["code"] == "already_resolved"
+        for _ in range(2):
+            after = (await desk.resolve(run_id, "failed")).json()
+            assert (after["execution"], after["persistence"], after["unresolved"]) == ("closed", "incomplete", False)
+            assert (after["resolution"], after["resolved_at"]) == (run["resolution"], run["resolved_at"])
+        assert await desk.audited() == [("web:olga", "run_resolve", run_id)] * 2
+
+
 # --- look up, save ------------------------------------------------------------------------------------------------------------------------
 
 

@@ -59,21 +59,24 @@ EVERYTHING = list(product(E, P, (False, True), (False, True)))
 def test_the_table(execution: Execution, persistence: Persistence) -> None:
     rows = TABLE.get((execution, persistence), [(NO_STATE,) * 3] * 4)
     for (seen, over), wanted in zip(product((False, True), repeat=2), rows, strict=True):
-        facts = ResolutionFacts(execution, persistence, seen_executing=seen, gate_over=over, resolved=False)
+        facts = ResolutionFacts(execution, persistence, seen_executing=seen, gate_over=over, resolved=None)
         assert tuple(resolution(facts, outcome) for outcome in ResolutionOutcome) == wanted, facts
 
 
-@pytest.mark.parametrize("outcome", list(ResolutionOutcome))
-def test_it_happens_once(outcome: ResolutionOutcome) -> None:
+def test_it_happens_once_but_for_late_text_that_cannot_be_saved() -> None:
     for execution, persistence, seen, over in EVERYTHING:
-        facts = ResolutionFacts(execution, persistence, seen_executing=seen, gate_over=over, resolved=True)
-        assert resolution(facts, outcome) is Obstacle.RESOLVED
+        for outcome, earlier in product(ResolutionOutcome, repeat=2):
+            facts = ResolutionFacts(execution, persistence, seen_executing=seen, gate_over=over, resolved=earlier)
+            if earlier is outcome and persistence is P.PENDING:
+                assert resolution(facts, outcome) == Resolution(execution, P.INCOMPLETE, refunds=False)
+            else:
+                assert resolution(facts, outcome) is Obstacle.RESOLVED
 
 
 def test_what_is_allowed_is_allowed_by_the_tables_of_states_and_frees_every_slot() -> None:
     for execution, persistence, seen, over in EVERYTHING:
         for outcome in ResolutionOutcome:
-            facts = ResolutionFacts(execution, persistence, seen_executing=seen, gate_over=over, resolved=False)
+            facts = ResolutionFacts(execution, persistence, seen_executing=seen, gate_over=over, resolved=None)
             decided = resolution(facts, outcome)
             if isinstance(decided, Obstacle):
                 continue
@@ -91,7 +94,7 @@ def test_waiting_only_ever_helps() -> None:
     for execution, persistence, seen, _ in EVERYTHING:
         for outcome in ResolutionOutcome:
             early, late = (
-                resolution(ResolutionFacts(execution, persistence, seen_executing=seen, gate_over=over, resolved=False), outcome)
+                resolution(ResolutionFacts(execution, persistence, seen_executing=seen, gate_over=over, resolved=None), outcome)
                 for over in (False, True)
             )
             assert early == late or early is Obstacle.TOO_EARLY
