@@ -79,7 +79,7 @@ OTHER_TEXTS: Final = {
     Step.POST: b"POST /ag-ui",
     Step.LOOKUP: b"GET /threads/",
 }
-ACTS_OF_PEOPLE: Final = {"lookups.grant", "operators.resolve", "runs.acknowledge", "saves.due_now"}
+ACTS_OF_PEOPLE: Final = {"lookups.grant", "operators.give_up", "operators.resolve", "runs.acknowledge", "saves.due_now"}
 LAST: Final = frozenset({Step.SETTLE})
 """Steps of the streaming run that come when it ends; it ends once everything else was passed."""
 
