@@ -10,20 +10,12 @@ import pytest
 from gateway.admission.moderation import LocalRules
 from gateway.store import leases, lookups
 from tests.faults.test_lost_answers import proxied
+from tests.support.faulty_replica import QUICK
 from tests.support.scripted_upstream import Answer, Script, event, finished, gate, message, started
 from tests.support.stack import Client, Stack, parse_events, text_of
 from tests.support.tcp_proxy import CutAfterAnswer, CutBeforeQuery, Pass
 
 pytestmark = pytest.mark.anyio
-
-QUICK = {
-    "GATEWAY_LEASE_SECONDS": "2",
-    "GATEWAY_HEARTBEAT_SECONDS": "0.5",
-    "GATEWAY_SEND_WINDOW_SECONDS": "0.3",
-    "GATEWAY_RECONCILE_SECONDS": "0.2",
-    "GATEWAY_LOOKUP_FIRST_SECONDS": "0.2",
-    "GATEWAY_CHECKPOINT_SECONDS": "0.2",
-}
 
 
 async def sql(stack: Stack, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:

@@ -6,21 +6,13 @@ from typing import Any, Final
 import psycopg
 import pytest
 
+from tests.support.faulty_replica import QUICK
 from tests.support.processes import ReplicaProcess, replica_process
 from tests.support.scripted_upstream import Answer, Frame, Script, finished, gate, message, started
 from tests.support.stack import Client, Stack, parse_events, text_of
 
 pytestmark = pytest.mark.anyio
 
-QUICK: Final = {
-    "GATEWAY_LEASE_SECONDS": "2",
-    "GATEWAY_HEARTBEAT_SECONDS": "0.5",
-    "GATEWAY_SEND_WINDOW_SECONDS": "0.3",
-    "GATEWAY_RECONCILE_SECONDS": "0.3",
-    "GATEWAY_LOOKUP_FIRST_SECONDS": "0.2",
-    "GATEWAY_LOOKUP_MAX": "4",
-    "GATEWAY_CHECKPOINT_SECONDS": "0.2",
-}
 OPEN_RUN: Final[list[Frame]] = [*started(), *message("m1", "what was seen"), gate("rest"), *message("m2", " and the rest"), finished()]
 
 
