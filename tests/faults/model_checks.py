@@ -50,6 +50,12 @@ end $$;
 create trigger witness after update on run for each row execute function witness();
 """
 
+NO_CHANCE: Final[LiteralString] = """
+create function random() returns double precision language sql immutable as 'select 0.5::double precision';
+do $$ begin execute format('alter database %I set search_path = public, pg_catalog', current_database()); end $$;
+"""
+"""Jitter stands still in the sessions that begin after this: a schedule that failed fails again."""
+
 Row = Mapping[str, Any]
 
 

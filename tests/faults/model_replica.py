@@ -74,7 +74,7 @@ _doing: ContextVar[str] = ContextVar("doing", default=THE_RECONCILER)
 
 @dataclass(eq=False)
 class Paused:
-    """A task that waits at a fault point. `whose`: the name of the run, or the reconciler."""
+    """A task that waits at a fault point. `whose`: the name of the run, the reconciler, or one of its look-ups."""
 
     name: str
     point: FaultPoint
@@ -183,7 +183,8 @@ class ModelReplica:
         if point == FaultPoint(Moment.BEFORE, Step.ADMISSION) and self.pausing_admission:
             pauses, self.pausing_admission = True, False
         if pauses:
-            paused = Paused(self.name, point, _doing.get(), asyncio.get_running_loop().create_future(), self)
+            whose = self.service.asking.get() or _doing.get()
+            paused = Paused(self.name, point, whose, asyncio.get_running_loop().create_future(), self)
             self.paused.append(paused)
             await self.survives(paused.go)
 

@@ -7,6 +7,7 @@ said in which of them.
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeVar
@@ -143,12 +144,13 @@ class Question:
 @dataclass
 class ModelUpstream:
     """The one service. `next_thread`: what POST /threads gives: "fresh", "used" (handed out before) or "none". `sent` is called when
-    bytes of a POST have left, `arrives` when it is about to be executed."""
+    bytes of a POST have left, `arrives` when it is about to be executed. `asking`: what a task of a look-up asks about."""
 
     sent: Callable[[Post], None]
     arrives: Callable[[Post], None]
     posts: list[Post] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
+    asking: ContextVar[str] = field(default_factory=lambda: ContextVar("asking", default=""))
     next_thread: str = "fresh"
     threads: int = 0
     honest_answers: bool = False
@@ -226,6 +228,7 @@ class UpstreamOfReplica:
         assert post.thread_id == thread_id
         if self.service.honest_answers:
             return LookedUp(post.truth)
+        self.service.asking.set(f"the look-up of POST {post.number}")
         question = Question(post, asyncio.get_running_loop().create_future())
         self.service.questions.append(question)
         return LookedUp(await self.survives(question.answer))

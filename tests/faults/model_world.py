@@ -29,7 +29,7 @@ from gateway.store.errors import StoreError
 from tests.faults.model_checks import Eyes, KnownRun, blocked_by, faults_of
 from tests.faults.model_database import Fault, ModelDatabase
 from tests.faults.model_loop import Calls, ModelLoop, example
-from tests.faults.model_replica import LIMITS, LOOKUP_BUDGET, THE_RECONCILER, TOTAL, WINDOW, ModelReplica, Paused
+from tests.faults.model_replica import LIMITS, LOOKUP_BUDGET, TOTAL, WINDOW, ModelReplica, Paused
 from tests.faults.model_upstream import Doing, ModelUpstream, Post, Way, Word
 
 PEOPLE: Final = ("ada", "bob")
@@ -221,7 +221,7 @@ class World:
         """The runs that can go forward: a task waits at a fault point or at its POST, or upstream may say something."""
         whose = [paused.whose for paused in self.paused().values()]
         posts = [post for post in self.upstream.posts if post.doing is Doing.HELD or post.may_say()]
-        return sorted({name for name in whose if name != THE_RECONCILER} | {self.run_of(post) for post in posts})
+        return sorted({run.name for run in self.known.values() if run.name in whose} | {self.run_of(post) for post in posts})
 
     def forward(self, name: str, fate: "Fate") -> bool:
         """One step of a run to which nothing happens but its fate; False when there is none."""
@@ -277,6 +277,11 @@ class World:
         if submitted.view.conversation_id not in self.conversations.values():
             self.conversations[f"conversation {len(self.conversations) + 1}"] = submitted.view.conversation_id
         return run
+
+    def is_of(self, conversation_id: UUID, who: str, app: str) -> bool:
+        """Whether `who` may go on in that conversation of `app`."""
+        row = self.seen.conversations[conversation_id]
+        return row["deleted_at"] is None and (row["account_id"], row["application_id"]) == (self.people[who], self.apps[app])
 
     def expected(self, replica: ModelReplica, who: str, app: str, submission_id: str, text: str, target: UUID | None) -> str:
         """What becomes of a submission now: "admitted", "replayed", or the code of the refusal (design.md "Order of checks")."""
