@@ -145,14 +145,17 @@ where not s.complete and s.revision < excluded.revision
 
 -- name: acknowledge
 -- The owner accepts an incomplete answer of a run that succeeded; doing so again changes nothing.
-with moved as (
-    update run r set
-        acknowledged_at = coalesce(r.acknowledged_at, now()), attention = null,
-        updated_at = case when r.acknowledged_at is null then now() else r.updated_at end
+with found as (
+    select r.run_id, r.acknowledged_at is null as first_time
+    from run r
     where r.run_id = %(run_id)s::uuid and r.account_id = %(account_id)s::uuid and r.application_id = %(application_id)s::uuid
         and r.execution = 'succeeded' and r.persistence = 'incomplete'
-    returning r.run_id, r.acknowledged_at = r.updated_at as first_time
+    for no key update
+), moved as (
+    update run r set acknowledged_at = clock_timestamp(), attention = null, updated_at = clock_timestamp()
+    from found f
+    where r.run_id = f.run_id and f.first_time
 ), noted as (
-    insert into evidence (run_id, kind) select m.run_id, 'acknowledged' from moved m where m.first_time
+    insert into evidence (run_id, kind) select f.run_id, 'acknowledged' from found f where f.first_time
 )
-select m.first_time from moved m
+select f.first_time from found f
