@@ -38,7 +38,8 @@ begin
         when new.execution = 'dispatched' and old.execution = 'reserved' and old.lease_until <= clock_timestamp()
             then 'was fenced without a lease'
         when new.execution in ('released', 'unknown') and old.execution in ('reserved', 'dispatched', 'running')
-            and new.reason = 'lease_lost' and old.lease_until > clock_timestamp() + interval '1 second'
+            and old.lease_until > clock_timestamp() + interval '1 second'
+            and exists (select from evidence e where e.run_id = new.run_id and e.kind = 'lease_lost')
             then 'was expired though its lease lives'
         end;
     if v_wrong is not null or old.execution <> new.execution or old.persistence <> new.persistence then
