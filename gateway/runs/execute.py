@@ -445,8 +445,18 @@ class _Execution:
             native_run_id=parser.native_run_id if parser else None,
             lookup_first_seconds=self._deps.lookup_first_seconds,
             evidence_kind=_EVIDENCE_KINDS[type(fact)],
-            evidence_detail={**_detail(fact), **({"counts": asdict(parser.counts)} if parser else {})},
+            evidence_detail={**_detail(fact), **self._seen()},
         )
+
+    def _seen(self) -> dict[str, object]:
+        """What an operator reads beside the fact: whether bytes may have left, what came back, how it ended. Numbers and words of ours."""
+        response = self._response
+        seen: dict[str, object] = {"bytes_may_have_left": self._gate.seal() is None}
+        if response is not None:
+            seen |= {"response_status": response.head.status, "body_end": response.end.value if response.end else None}
+        if self._parser is not None:
+            seen["counts"] = asdict(self._parser.counts)
+        return seen
 
     def _tell(self, transition: Transition, persistence: Persistence, updated_at: datetime, finished_at: datetime | None) -> None:
         self._let_go()

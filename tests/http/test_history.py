@@ -146,7 +146,7 @@ def writer(world: World) -> Writer:
     return Writer(world, world.application(), subject, world.account(subject))
 
 
-async def test_order_is_sequence_and_position_whatever_the_clock_says(writer: Writer) -> None:
+async def test_o42_order_is_sequence_and_position_whatever_the_clock_says(writer: Writer) -> None:
     conversation_id = writer.conversation()
     # One timestamp for all rows of a run, and the clock set back an hour between the two runs.
     first = writer.run(conversation_id, 1, items=ANSWER, text="first", created_at="2026-01-01T12:00:00Z")

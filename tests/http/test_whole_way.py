@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import psycopg
 import pytest
 
 from gateway.domain.reasons import REASON_MESSAGES, Reason
@@ -76,6 +77,11 @@ async def test_text_tool_text_arrives_in_order_and_is_saved_in_order(database_ur
         assert items[0]["state"] == "accepted"
         assert items[2]["parent_item_id"] == items[1]["item_id"]
         run = await ada.run(application, run_id)
+        evidence = await _evidence(stack, run_id)
+        assert [kind for kind, _ in evidence] in (["fence", "started", "run_finished"], ["fence", "run_finished"])
+        detail = evidence[-1][1]
+        assert (detail["bytes_may_have_left"], detail["response_status"], detail["outcome"]) == (True, 200, "success")
+        assert detail["counts"]["messages"] == 2
         assert run["snapshot"]["complete"] is True
         assert run["snapshot"]["items"] == items[1:]
 
@@ -167,6 +173,57 @@ async def test_o06_two_submissions_of_one_user_at_once(database_url: str) -> Non
         await replicas[0].client("ada").until_over(application, admitted.json()["run_id"])
         items = await replicas[0].client("ada").items(application, admitted.json()["conversation_id"])
         assert [item["text"] for item in items if item.get("role") == "user"] == ["hi"]
+
+
+async def test_o07_a_page_that_posts_again_joins_its_run(database_url: str) -> None:
+    """A tab switch drops the stream and repeats the POST: four times, once after the end."""
+    async with Stack.over(database_url) as stack:
+        application = await stack.application()
+        stack.upstream.use(Script(ag_ui=[Answer(frames=_gated_run(open_for=3))]))
+        ada = (await stack.replica()).client("ada")
+        seen = set()
+        for _ in range(3):
+            async with ada.stream(application, "s1", "hello") as response:
+                raw = await _read_until(response.aiter_raw(), AGENT_DELTAS[2])
+            seen.add(parse_events(raw[: raw.rfind(b"\n\n") + 2])[0].data["runId"])
+        stack.upstream.release("rest")
+        await ada.until_over(application, next(iter(seen)))
+        response, events = await ada.ask(application, "s1", "hello")
+        seen.add(events[0].data["runId"])
+        assert len(seen) == 1
+        assert response.headers["idempotent-replayed"] == "true"
+        assert text_of(events) == "".join(AGENT_DELTAS)
+        assert events[-1].type == "RUN_FINISHED"
+        assert stack.upstream.counts().ag_ui == 1
+
+
+@pytest.mark.parametrize(
+    ("script", "text", "free"),
+    [
+        (Script(), "x" * 20_000, True),
+        (Script(capabilities=[Answer(http_status=500)]), "hello", True),
+        (Script(threads=[Answer(close="after_request")]), "hello", True),
+        (Script(ag_ui=[Answer(frames=[*started(), failed()])]), "hello", True),
+        (Script(ag_ui=[Answer(http_status=429)]), "hello", True),
+        (Script(), "hello", True),
+        (Script(ag_ui=[Answer(close="after_request")]), "hello", False),
+        (Script(ag_ui=[Answer(frames=started(), ending="stall")]), "hello", False),
+    ],
+)
+async def test_o09_a_slot_comes_back_at_once_unless_the_outcome_is_unknown(
+    database_url: str, script: Script, text: str, free: bool
+) -> None:
+    async with Stack.over(database_url) as stack:
+        application = await stack.application()
+        stack.upstream.use(script)
+        ada = (await stack.replica(stack.settings(GATEWAY_STREAM_IDLE_SECONDS="0.5"))).client("ada")
+        await ada.ask(application, "s1", text)
+        stack.upstream.use(Script())
+        again, events = await ada.ask(application, "s2", "again")
+        if free:
+            assert events[-1].type == "RUN_FINISHED"
+        else:
+            assert (again.status_code, events) == (429, [])
 
 
 async def test_o08_eight_conversations_of_one_user_admit_one_and_eight_users_of_one_application_two(database_url: str) -> None:
@@ -352,9 +409,13 @@ async def test_o18_streams_hold_no_database_connection(database_url: str) -> Non
             assert run["persistence"] == "saved"
 
 
-async def _idle_in_transaction(stack: Stack) -> int:
-    import psycopg
+async def _evidence(stack: Stack, run_id: str) -> list[tuple[str, dict[str, Any]]]:
+    async with await psycopg.AsyncConnection.connect(stack.database_url, autocommit=True) as connection:
+        cursor = await connection.execute("select kind, detail from evidence where run_id = %s order by evidence_id", (run_id,))
+        return [(kind, detail) for kind, detail in await cursor.fetchall()]
 
+
+async def _idle_in_transaction(stack: Stack) -> int:
     async with await psycopg.AsyncConnection.connect(stack.database_url, autocommit=True) as connection:
         cursor = await connection.execute(
             "select count(*) from pg_stat_activity where datname = current_database() and state = 'idle in transaction'"

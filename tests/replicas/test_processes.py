@@ -61,7 +61,7 @@ async def test_one_submission_over_two_processes_runs_once(database_url: str) ->
         assert stack.upstream.counts().ag_ui == 1
 
 
-async def test_sigterm_lets_a_running_answer_end_and_saves_it(database_url: str) -> None:
+async def test_o23_sigterm_lets_a_running_answer_end_and_saves_it(database_url: str) -> None:
     async with Stack.over(database_url) as stack, replica_process(database_url) as one, replica_process(database_url) as two:
         application = await stack.application()
         frames = [*started(), *message("m1", "first "), gate("rest"), *message("m2", "last"), finished()]
@@ -84,7 +84,7 @@ async def test_sigterm_lets_a_running_answer_end_and_saves_it(database_url: str)
         assert stack.upstream.counts().ag_ui == 1
 
 
-async def test_sigterm_hands_over_what_does_not_end_within_the_budget(database_url: str) -> None:
+async def test_o23_sigterm_hands_over_what_does_not_end_within_the_budget(database_url: str) -> None:
     changes = {"GATEWAY_DRAIN_SECONDS": "0.3"}
     async with (
         Stack.over(database_url) as stack,
