@@ -115,7 +115,7 @@ class World:
         while left := [task for task in self.tasks if not task.done() and task is not asyncio.current_task()]:
             for task in left:
                 task.cancel()
-            await asyncio.sleep(0)  # not until it has ended: one that settles first needs to be told twice
+            await self.calls.quiet()  # what is rolled back is given the time; one that settles first has to be told twice
 
     async def start_replica(self, name: str) -> None:
         database = ModelDatabase(self.shared, self.calls, self.late)
@@ -128,6 +128,7 @@ class World:
         self.story.append(what)
 
     def fail(self, *faults: str) -> None:
+        self.broken += faults
         told = "\n".join(f"  {number:3} {line}" for number, line in enumerate(self.story, 1))
         raise AssertionError("\n".join(faults) + f"\nThis is what happened:\n{told}")
 
