@@ -3,6 +3,7 @@
 Runs are played by the test over real admission, streams and history (tests/http/world.py).
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -63,6 +64,7 @@ class Visit:
         await self.page.goto(self.world.base_url)
         await self.page.get_by_role("button", name="ada").click()
         await expect(self.page.get_by_label("Message", exact=True)).to_be_visible()
+        await expect(self.page.get_by_role("button", name="Send")).to_be_enabled()
 
     async def send(self, text: str) -> LiveRun:
         """Send a message; the run that it made."""
@@ -111,6 +113,26 @@ async def test_it_loads_signs_in_and_fits_a_small_screen(visit: Visit) -> None:
     await expect(visit.page.locator("#app option")).to_have_text(["Research"])
     assert await visit.page.evaluate("() => document.documentElement.scrollWidth") == 360
     assert "session" not in await visit.page.evaluate("() => document.cookie")
+
+
+async def test_nothing_can_be_sent_before_the_place_is_open(visit: Visit) -> None:
+    """What opens late would wipe the message off the screen and stop watching its run."""
+    held = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await held.wait()
+        await route.continue_()
+
+    await visit.page.route("**/agent/conversations*", hold)
+    await visit.page.goto(visit.world.base_url)
+    await visit.page.get_by_role("button", name="ada").click()
+    await visit.page.get_by_label("Message", exact=True).fill("Too early")
+    await expect(visit.page.get_by_role("button", name="Send")).to_be_disabled()
+    await visit.page.keyboard.press("Enter")
+    assert visit.world.begun.latest is None
+    held.set()
+    await expect(visit.page.get_by_role("button", name="Send")).to_be_enabled()
+    await expect(visit.page.get_by_label("Message", exact=True)).to_have_value("Too early")
 
 
 async def test_an_answer_arrives_survives_a_reload_and_is_found_in_order(visit: Visit) -> None:

@@ -44,6 +44,7 @@ async function enter(me) {
   state.subject = me.subject;
   $("who").textContent = me.subject;
   state.apps = await client.apps();
+  composable(false);
   for (const id of ["who", "workspace", "toggle"]) $(id).hidden = false;
   $("sign-out").hidden = !demo;
   $("sign-in").hidden = true;
@@ -138,6 +139,9 @@ function leave() {
 }
 
 async function chooseApp(appId, conversationId) {
+  // Nothing can be sent until the place is open: what opens late would wipe the message off the screen and stop watching its run.
+  leave();
+  composable(false);
   state.appId = appId;
   $("app").value = appId;
   state.conversations = [];
