@@ -37,6 +37,11 @@ begin
         when new.lookups > old.lookups and old.execution <> 'unknown' then 'was looked up though it is not unknown'
         when new.execution = 'dispatched' and old.execution = 'reserved' and old.lease_until <= clock_timestamp()
             then 'was fenced without a lease'
+        when new.execution = 'dispatched' and old.execution = 'reserved' and not exists (
+            select from conversation c, account a, application p
+            where c.conversation_id = new.conversation_id and a.account_id = new.account_id and p.application_id = new.application_id
+                and c.deleted_at is null and a.state = 'active' and p.enabled)
+            then 'was fenced though nobody may use it any more'
         when new.execution in ('released', 'unknown') and old.execution in ('reserved', 'dispatched', 'running')
             and old.lease_until > clock_timestamp() + interval '1 second'
             and exists (select from evidence e where e.run_id = new.run_id and e.kind = 'lease_lost')
@@ -106,6 +111,7 @@ class Eyes:
                 self.connection.execute(query)
                 for query in (
                     "select *, lease_until > clock_timestamp() as lease_live, "
+                    "extract(epoch from clock_timestamp() - fence_at) as fence_age, "
                     "extract(days from clock_timestamp() - unknown_at) as unknown_days from run",
                     "select c.*, b.code as blocked, b.blocking_run_id from conversation c "
                     "left join lateral conversation_block_v1(c.conversation_id) b on true",
@@ -243,6 +249,10 @@ def _once(faults: Faults, seen: Seen, known: Mapping[UUID, KnownRun], posts: Seq
 
 def _evidence(faults: Faults, seen: Seen, run_id: UUID, run: Row, post: Post | None) -> None:
     doing = Doing.NEVER if post is None else post.doing
+    if post is not None and doing in LEFT:
+        binding = seen.bindings.get(run["conversation_id"])
+        bound = None if binding is None else binding["thread_id"]
+        faults.unless(bound == post.thread_id, run_id, f"its POST went to {post.thread_id}, its conversation is bound to {bound}")
     kinds = seen.evidence.get(run_id, ())
     counted = Counter(kind for kind, _ in kinds)
     for kind in ("fence", "saved", "acknowledged", "resolved", "released"):

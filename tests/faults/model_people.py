@@ -208,7 +208,9 @@ class PeopleRules(Machine):
 
     def _deletes(self, data: st.DataObject, name: str) -> None:
         world = self.world
-        place = data.draw(st.sampled_from(sorted(world.conversations)))
+        unsent = {row["conversation_id"] for row in world.seen.runs.values() if row["execution"] == "reserved"}
+        places = sorted(key for key, value in world.conversations.items() if value in unsent) or sorted(world.conversations)
+        place = data.draw(st.sampled_from(places))
         conversation_id = ConversationId(world.conversations[place])
         row = next(row for row in world.seen.runs.values() if row["conversation_id"] == conversation_id)
         run, replica = world.known[row["run_id"]], world.replicas[name]
@@ -249,6 +251,10 @@ class PeopleRules(Machine):
         act = world.replicas[name].operators.resolve(cli_actor("op"), RunId(run.run_id), outcome, "looked at it")
         got = self.does(world.refused(act))
         after = world.seen.runs[run.run_id]
+        if after["execution"] == "closed" and row["execution"] == "unknown" and row["started_at"] is None and row["native_run_id"] is None:
+            world.expect(
+                after["fence_age"] >= TOTAL + WINDOW, f"resolved {after['fence_age']:.0f} s after the fence, its POST may be under way"
+            )
         world.say(f"  {got if isinstance(got, str) else after['execution']}")
         if row["execution"] not in ("unknown", "succeeded", "failed") and not world.replicas[name].database.away:
             world.expect(

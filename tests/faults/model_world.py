@@ -173,9 +173,12 @@ class World:
         self._must_hold_a_slot(post, "arrived")
 
     def _must_hold_a_slot(self, post: Post, what: str) -> None:
-        rows = self.eyes.rows("select execution, user_slot from run where correlation_id = %s", post.correlation_id)
+        query = "select execution, user_slot, extract(epoch from clock_timestamp() - fence_at) as age from run where correlation_id = %s"
+        rows = self.eyes.rows(query, post.correlation_id)
         if len(rows) != 1 or rows[0]["user_slot"] is None or rows[0]["execution"] == "reserved":
             self.broken.append(f"POST {post.number} {what} while its run was {rows}")
+        elif what == "left" and rows[0]["age"] >= WINDOW + 1:  # a second for this machine
+            self.broken.append(f"POST {post.number} left {rows[0]['age']:.1f} s after its fence")
 
     # --- processes --------------------------------------------------------------------------------------------------------------------
 
