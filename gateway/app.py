@@ -29,6 +29,7 @@ from gateway.runs.heartbeat import Heartbeat
 from gateway.runs.history import History
 from gateway.runs.live import LiveRuns
 from gateway.runs.look_up import LookUp
+from gateway.runs.means import Means
 from gateway.runs.operator_reads import OperatorReads
 from gateway.runs.read import Reads
 from gateway.runs.refresh import Refresh
@@ -134,7 +135,7 @@ async def build_app(
     vault = Vault(KeyRing(settings.encryption_keys or (secrets.token_bytes(32),)))
     tasks, live_runs = Tasks(), LiveRuns()
     resolve = Resolve(database, vault)
-    execute = Execute(
+    means = Means(
         database=database,
         resolve=resolve,
         upstream=upstream or Bridge(http_client, bounds=settings.bounds, clock=clock),
@@ -147,7 +148,7 @@ async def build_app(
         clock=clock,
         at=at,
     )
-    supervisor = Supervisor(execute, tasks, live_runs)
+    supervisor = Supervisor(Execute(means), tasks, live_runs)
     heartbeat = Heartbeat(
         database=database,
         replica_id=uuid4(),

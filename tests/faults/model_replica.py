@@ -24,6 +24,7 @@ from gateway.runs.heartbeat import Heartbeat
 from gateway.runs.history import History
 from gateway.runs.live import LiveRun
 from gateway.runs.look_up import LookUp
+from gateway.runs.means import Means
 from gateway.runs.operator_reads import OperatorReads
 from gateway.runs.read import Reads
 from gateway.runs.refresh import Refresh
@@ -119,7 +120,7 @@ class ModelReplica:
         clock = asyncio.get_running_loop().time
         resolve = Resolve(self.database, self.vault)
         upstream = UpstreamOfReplica(self.service, self.database, self.survives)
-        execute = Execute(
+        means = Means(
             database=self.database,
             resolve=resolve,
             upstream=upstream,
@@ -132,7 +133,7 @@ class ModelReplica:
             clock=clock,
             at=self.at,
         )
-        self.supervisor = Supervisor(execute, self.tasks)
+        self.supervisor = Supervisor(Execute(means), self.tasks)
         self.heartbeat = Heartbeat(
             self.database, uuid4(), self.supervisor.live_runs.held, period_seconds=BEAT, lease_seconds=LEASE, clock=clock, at=self.at
         )

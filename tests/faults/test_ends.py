@@ -127,7 +127,7 @@ async def test_a_look_up_answer_that_comes_after_the_end_changes_nothing(databas
 async def test_a_broken_stream_is_never_told_as_complete_when_the_database_is_away(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.runs.execute.CONFIRM_SECONDS", 0.3)
+    monkeypatch.setattr("gateway.runs.settle.CONFIRM_SECONDS", 0.3)
     async with proxied(database_url) as (stack, proxy, replica):
         application = await stack.application()
         ada = replica.client("ada")

@@ -386,7 +386,7 @@ async def test_a_transport_that_repeats_writes_nothing_the_second_time(database_
     repeating = _RepeatingTransport()
     script = Script(ag_ui=[Answer(reset="after_request", executes=True), Answer(frames=WHOLE)])
     async with scene(database_url, script, upstream=repeating) as it:
-        repeating.upstream = it.two.gateway.supervisor.execute.upstream
+        repeating.upstream = it.two.gateway.supervisor.execute.means.upstream
         await it.submit()
         await it.over()
         assert (it.posts, (await it.row())["execution"]) == (1, "unknown")
