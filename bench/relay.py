@@ -13,13 +13,13 @@ from gateway.domain.limits import StreamBounds
 from gateway.http_client import verified_tls
 from gateway.runs.fanout import Channel
 from gateway.runs.frames import Frames
-from gateway.runs.stream_clock import StreamClock
 from gateway.sse_parser.parser import StreamParser
 from gateway.upstream.endpoint import Endpoint, EndpointFault, endpoint_of
 from gateway.upstream.generate import PostDeadlines, open_generation
 from gateway.upstream.open_stream import OpenStream
 from gateway.upstream.run_input import GenerationRequest
 from gateway.upstream.send_gate import SendGate
+from gateway.upstream.stream_clock import StreamClock
 from gateway.web.stream import EventStream
 
 _DEADLINES = PostDeadlines(connect_seconds=5.0, response_seconds=30.0)

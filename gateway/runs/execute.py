@@ -21,8 +21,8 @@ from gateway.runs.means import Means
 from gateway.runs.prepare import Prepared, prepare
 from gateway.runs.reading import Reading
 from gateway.runs.settle import Ended, Settle
-from gateway.runs.stream_clock import StreamClock
 from gateway.upstream.protocol import GenerationRequest, OpenStream
+from gateway.upstream.stream_clock import StreamClock
 
 _log: Final[structlog.stdlib.BoundLogger] = structlog.get_logger("gateway.runs.execute")
 

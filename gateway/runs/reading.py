@@ -14,11 +14,11 @@ from gateway.domain.ids import ThreadId
 from gateway.domain.states import Execution
 from gateway.runs.live import LiveRun
 from gateway.runs.means import Means
-from gateway.runs.stream_clock import StreamClock
 from gateway.sse_parser.parser import Batch, StreamParser
 from gateway.store import runs as store
 from gateway.store.errors import DatabaseTrouble
 from gateway.upstream.protocol import OpenStream
+from gateway.upstream.stream_clock import StreamClock
 
 HOLD_SECONDS: Final = 0.25
 """How long visible text waits for the commit of the native run id (design.md "From request to POST" 7)."""

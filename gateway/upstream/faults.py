@@ -1,4 +1,4 @@
-"""Why one of upstream's small calls (capabilities, threads) brought nothing usable: a value, never an exception, never upstream's text."""
+"""Why one of upstream's small calls (capabilities, threads, look-ups) brought nothing: a value, never an exception or upstream's text."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -28,11 +28,13 @@ class UpstreamFault(StrEnum):
     """JSON without what the call is for: no object, no thread id, one that is not opaque visible ASCII."""
     OTHER_ASSISTANT = "other_assistant"
     """/capabilities does not name the configured assistant (contract B2)."""
+    OTHER_IDS = "other_ids"
+    """A run look-up answered with ids that are not those of its address (contract B6)."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamFailed:
-    """A small call failed before dispatch. `status` where there was one, `call` where there was no reply."""
+    """A small call brought nothing. `status` where there was one, `call` where there was no reply."""
 
     fault: UpstreamFault
     status: int | None = None

@@ -45,7 +45,23 @@ async def open_generation(
         # Admission refuses such a text; no connection was tried, and sealing makes that last.
         proof = gate.seal()
         return BadResponse(ResponseFault.NO_RESPONSE) if proof is None else NotSent(proof)
-    response = await send_one_post(
+    response = await post_run_input(endpoint, body, gate=gate, tls=tls, trusted_hosts=trusted_hosts, deadlines=deadlines)
+    match response:
+        case NotSentProof():
+            return NotSent(response)
+        case ResponseFault():
+            return BadResponse(response)
+        case OpenStream():
+            return await classified(response, deadlines.refusal_seconds)
+        case _:
+            assert_never(response)
+
+
+async def post_run_input(
+    endpoint: Endpoint, body: bytes, *, gate: SendGate, tls: ssl.SSLContext, trusted_hosts: frozenset[str], deadlines: PostDeadlines
+) -> OpenStream | NotSentProof | ResponseFault:
+    """The first step: `body` is sent, and a response's head came, or not. Its meaning is `classified`'s."""
+    return await send_one_post(
         endpoint.origin,
         endpoint.base_path + "/ag-ui",
         headers=[
@@ -62,18 +78,10 @@ async def open_generation(
         connect_seconds=deadlines.connect_seconds,
         response_seconds=deadlines.response_seconds,
     )
-    match response:
-        case NotSentProof():
-            return NotSent(response)
-        case ResponseFault():
-            return BadResponse(response)
-        case OpenStream():
-            return await _classified(response, deadlines.refusal_seconds)
-        case _:
-            assert_never(response)
 
 
-async def _classified(response: OpenStream, refusal_seconds: float) -> OpenStream | PostFact:
+async def classified(response: OpenStream, refusal_seconds: float) -> OpenStream | PostFact:
+    """The second step: the same stream when it is an event stream of ours; else it is closed, and the fact that it is."""
     head = response.head
     fault = event_stream_fault(head) if head.status == 200 else None
     if head.status == 200 and fault is None:

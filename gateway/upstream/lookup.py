@@ -10,9 +10,9 @@ from typing import Final
 from gateway.domain.evidence import LookedUp, LookupStatus
 from gateway.domain.ids import NativeRunId, ThreadId
 from gateway.domain.limits import MAX_REPLY_BODY_BYTES
-from gateway.http_client import HttpClient
+from gateway.http_client import CallFault, HttpClient
 from gateway.upstream.endpoint import Endpoint, path_segment
-from gateway.upstream.faults import CALL_SECONDS, UpstreamFailed, json_object_of
+from gateway.upstream.faults import CALL_SECONDS, UpstreamFailed, UpstreamFault, json_object_of
 
 _MEANS: Final[Mapping[str, LookupStatus]] = {
     "success": LookupStatus.SUCCESS,
@@ -25,6 +25,28 @@ _MEANS: Final[Mapping[str, LookupStatus]] = {
 """The statuses of interface.md; any other proves nothing."""
 
 
+async def fetch_run_status(
+    client: HttpClient, endpoint: Endpoint, thread_id: ThreadId, native_run_id: NativeRunId, *, deadline_seconds: float
+) -> LookupStatus | UpstreamFailed:
+    """Ask once: what the run's status means, UNCLEAR for one that is not known here; a reply that is not about this run is a failure."""
+    thread, run = path_segment(thread_id), path_segment(native_run_id)
+    if thread is None or run is None:
+        return UpstreamFailed(UpstreamFault.NO_REPLY, call=CallFault.UNSENDABLE)
+    reply = await client.get_json(
+        endpoint.url(f"/threads/{thread}/runs/{run}"),
+        headers={"Authorization": endpoint.authorization},
+        deadline_seconds=deadline_seconds,
+        max_bytes=MAX_REPLY_BODY_BYTES,
+    )
+    told = json_object_of(reply, expected=frozenset({200}))
+    if isinstance(told, UpstreamFailed):
+        return told
+    if told.get("thread_id") != thread_id or told.get("run_id") != native_run_id:
+        return UpstreamFailed(UpstreamFault.OTHER_IDS, status=200)
+    status = told.get("status")
+    return _MEANS.get(status, LookupStatus.UNCLEAR) if isinstance(status, str) else LookupStatus.UNCLEAR
+
+
 class BridgeLookup:
     """The RunLookup of the bridge profile."""
 
@@ -34,17 +56,5 @@ class BridgeLookup:
 
     async def look_up(self, endpoint: Endpoint, thread_id: ThreadId, native_run_id: NativeRunId) -> LookedUp:
         """One question, one answer; whatever goes wrong, 404 included, is UNCLEAR and keeps the slot."""
-        thread, run = path_segment(thread_id), path_segment(native_run_id)
-        if thread is None or run is None:
-            return LookedUp(LookupStatus.UNCLEAR)
-        reply = await self._client.get_json(
-            endpoint.url(f"/threads/{thread}/runs/{run}"),
-            headers={"Authorization": endpoint.authorization},
-            deadline_seconds=self._deadline_seconds,
-            max_bytes=MAX_REPLY_BODY_BYTES,
-        )
-        told = json_object_of(reply, expected=frozenset({200}))
-        if isinstance(told, UpstreamFailed) or told.get("thread_id") != thread_id or told.get("run_id") != native_run_id:
-            return LookedUp(LookupStatus.UNCLEAR)
-        status = told.get("status")
-        return LookedUp(_MEANS.get(status, LookupStatus.UNCLEAR) if isinstance(status, str) else LookupStatus.UNCLEAR)
+        told = await fetch_run_status(self._client, endpoint, thread_id, native_run_id, deadline_seconds=self._deadline_seconds)
+        return LookedUp(LookupStatus.UNCLEAR if isinstance(told, UpstreamFailed) else told)

@@ -1,4 +1,4 @@
-"""The two clocks of a stream: idle and total (field case O-17). One timer a stream, not one an event."""
+"""The two clocks of an upstream stream: idle and total (field case O-17). One timer a stream, not one an event."""
 
 import asyncio
 
