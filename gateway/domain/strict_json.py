@@ -27,15 +27,12 @@ class NotStrictJson(ValueError):
         self.fault = fault
 
 
-def loads(raw: bytes | str) -> Json:
+def loads(raw: bytes | bytearray | str) -> Json:
     """Decode `raw` strictly. Raises NotStrictJson with the fault: utf8, syntax, duplicate_key, number, depth."""
-    if isinstance(raw, bytes):
-        try:
-            text = raw.decode("utf-8")
-        except UnicodeDecodeError:
-            raise NotStrictJson("utf8") from None
-    else:
-        text = raw
+    try:
+        text = raw if isinstance(raw, str) else raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise NotStrictJson("utf8") from None
     _bound_depth(text)
     try:
         decoded: Json = _DECODER.decode(text)

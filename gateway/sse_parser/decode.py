@@ -42,6 +42,7 @@ from gateway.sse_parser.events import (
     bad_frame,
     bound_exceeded,
 )
+from gateway.sse_parser.guard import Payload
 from gateway.sse_parser.treatment import NATIVE_RUN, ON_INTERRUPT, OUTCOMES, TREATMENTS, Row, Treatment
 
 Document = dict[str, strict_json.Json]
@@ -58,6 +59,8 @@ _match_plain_content: Final = re.compile(_PLAIN_CONTENT).fullmatch
 _match_plain_read: Final = re.compile(b"data: " + _PLAIN_CONTENT + b"\n\n").fullmatch
 _AROUND_A_FRAME: Final = len(b"data: \n\n")
 _LEADING_TYPE: Final = re.compile(rb'\{[ \t\n\r]*"type"[ \t\n\r]*:[ \t\n\r]*"([^"\\]{1,64})"')
+_OPENING: Final = re.compile(rb"[ \t\n\r]*+\{")
+_BLANKS: Final = re.compile(rb"[ \t\n\r]*+")
 _ESCAPED_LETTER: Final = re.compile(rb"\\u00(?:4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aA])")
 """An ASCII letter or underscore written as an escape. No encoder does that; who does wants to hide a word."""
 _ACTING_STRINGS: Final = (b'"RUN_', b'"TEXT_MESSAGE_', b'"TOOL_CALL_', f'"{NATIVE_RUN}"'.encode(), f'"{ON_INTERRUPT}"'.encode())
@@ -76,7 +79,7 @@ class _Refused(Exception):
         self.fault = fault
 
 
-def plain_content(frame: bytes, kept_frame_bytes: int) -> tuple[str, str] | None:
+def plain_content(frame: Payload, kept_frame_bytes: int) -> tuple[str, str] | None:
     """Message id and text, when `frame` is a TEXT_MESSAGE_CONTENT of the plain shape; None for all others, which `decode` reads."""
     plain = _match_plain_content(frame)
     if plain is None or len(frame) > kept_frame_bytes:
@@ -97,7 +100,7 @@ def plain_read(read: bytes, kept_frame_bytes: int) -> tuple[str, str] | None:
         return None
 
 
-def decode(frame: bytes, kept_frame_bytes: int) -> Event | StreamBroken:
+def decode(frame: Payload, kept_frame_bytes: int) -> Event | StreamBroken:
     """The event in `frame` (valid UTF-8, from the guard), or the fault that it is. Never raises for what it is given."""
     plain = plain_content(frame, kept_frame_bytes)
     if plain is not None:
@@ -111,14 +114,14 @@ def decode(frame: bytes, kept_frame_bytes: int) -> Event | StreamBroken:
         return refused.fault
 
 
-def looks_terminal(frame: bytes) -> bool:
+def looks_terminal(frame: Payload) -> bool:
     """Whether `frame` begins like a terminal event: for counting what comes after the first one, and for nothing else."""
     leading = _LEADING_TYPE.match(frame)
     row = None if leading is None else _ROWS.get(leading.group(1))
     return row is not None and row.terminal
 
 
-def _skipped(frame: bytes, kept_frame_bytes: int) -> Event | StreamBroken | None:
+def _skipped(frame: Payload, kept_frame_bytes: int) -> Event | StreamBroken | None:
     """What can be said of `frame` without decoding it; None when it must be decoded."""
     leading = _LEADING_TYPE.match(frame)
     small = len(frame) <= kept_frame_bytes
@@ -130,23 +133,28 @@ def _skipped(frame: bytes, kept_frame_bytes: int) -> Event | StreamBroken | None
     if row is not None and row.kept and not small:
         return bound_exceeded(Detail.KEPT_FRAME_BYTES)
     if row is None or row.treatment is Treatment.IGNORED or (row.treatment is Treatment.BY_NAME and not small):
-        if _may_act(frame) or not frame.rstrip().endswith(b"}"):
+        if _may_act(frame) or not _is_closed(frame):
             return None
         return _IGNORED[_class_of(row)]
     return None
 
 
-def _large_unread(frame: bytes) -> Ignored | StreamBroken:
+def _large_unread(frame: Payload) -> Ignored | StreamBroken:
     # Its type does not come first, and finding it would mean decoding megabytes: it need only look like an event.
-    stripped = frame.strip()
-    if not (stripped.startswith(b"{") and stripped.endswith(b"}")):
+    if not (_OPENING.match(frame) and _is_closed(frame)):
         return bad_frame(Detail.SYNTAX)
-    if b'"type"' not in stripped:
+    if b'"type"' not in frame:
         return bad_frame(Detail.TYPE_FIELD)
     return _IGNORED[IgnoredClass.UNKNOWN]
 
 
-def _may_act(frame: bytes) -> bool:
+def _is_closed(frame: Payload) -> bool:
+    """Whether `frame` ends like an object. Without a copy: it may have megabytes."""
+    closing = frame.rfind(b"}")
+    return closing >= 0 and _BLANKS.fullmatch(frame, closing + 1) is not None
+
+
+def _may_act(frame: Payload) -> bool:
     """Whether any reading of `frame` could be an event that we act on. Sound, not exact."""
     for string in _ACTING_STRINGS:
         if string in frame:
@@ -160,7 +168,7 @@ def _class_of(row: Row | None) -> IgnoredClass:
     return row.ignored_class
 
 
-def _document(frame: bytes) -> Document:
+def _document(frame: Payload) -> Document:
     flat = _flat(frame)
     if flat is not None:
         return flat
@@ -173,7 +181,7 @@ def _document(frame: bytes) -> Document:
     return decoded
 
 
-def _flat(frame: bytes) -> Document | None:
+def _flat(frame: Payload) -> Document | None:
     """`frame` by the fast decoder, when that gives what the strict one would; None when that is not proven.
 
     The proof: without `\\u` and escaped backslashes, each `\\"` is a quote inside a string and each other `"` opens or closes one. An

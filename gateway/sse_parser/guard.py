@@ -3,8 +3,13 @@
 Framing is the WHATWG event stream: lines end in LF, CRLF or CR, one leading BOM is dropped, comments and the fields event, id and retry
 are ignored, several data lines are joined by LF, a block without its blank line is no frame. What comes out does not depend on how the
 bytes were cut. Every byte is looked at by C code only, and a partial frame is never scanned twice.
+
+Memory: whatever comes, all that is held at any moment (the unfinished frame, the read that is being taken in, what is made of both) stays
+under twice `frame_bytes`; a test measures it. Hence a frame that came in pieces is collected once, reduced to its payload in place and
+handed on as the buffer that it was collected in, and UTF-8 is judged piece by piece: a decoded copy can be four times as large.
 """
 
+import codecs
 import re
 from typing import Final
 
@@ -14,8 +19,13 @@ from gateway.sse_parser.events import Detail, bad_frame, bound_exceeded
 
 _BOM: Final = b"\xef\xbb\xbf"
 _LF: Final = 0x0A
+_COLON: Final = 0x3A
+_SPACE: Final = 0x20
 _NEWLINES: Final = re.compile(rb"\n+")
-_PREFIX: Final = b"data: "
+_UTF8_PIECE_BYTES: Final = 8 * 1024
+
+Payload = bytes | bytearray
+"""The data of one frame. A bytearray is handed over: nobody else holds it."""
 
 
 class Guard:
@@ -23,7 +33,7 @@ class Guard:
 
     Frame size: the bytes of a block's lines with their ends (CRLF counts once), without the blank line; comments and unknown fields
     count too. Each block that has a line counts as one event, comment blocks included, so that no flood is free.
-    At most `frame_bytes` are kept from one call to the next, and half as many are taken in at a time.
+    At most `frame_bytes` are kept from one call to the next, and an eighth of that is taken in at a time.
     """
 
     __slots__ = (
@@ -43,7 +53,7 @@ class Guard:
     def __init__(self, bounds: StreamBounds) -> None:
         self._bounds = bounds
         self._pending = bytearray()
-        self._step = max(1, bounds.frame_bytes // 2)
+        self._step = max(1, bounds.frame_bytes // 8)
         self._at_start = True
         self._after_cr = False
         self._left = bounds.stream_bytes
@@ -79,7 +89,7 @@ class Guard:
         self.events += 1
         return True
 
-    def feed(self, data: bytes) -> list[bytes]:
+    def feed(self, data: bytes) -> list[Payload]:
         """The payloads of the frames that `data` completes, in order; look at `fault` after them. Never raises for what it is fed."""
         size = len(data)
         step = self._step
@@ -92,7 +102,7 @@ class Guard:
             and size <= self._left
             and self.fault is None
         ):
-            payloads = data[6:-2].split(b"\n\ndata: ")
+            payloads: list[Payload] = [*data[6:-2].split(b"\n\ndata: ")]
             count = len(payloads)
             if (
                 data.count(b"\n") == 2 * count
@@ -105,7 +115,7 @@ class Guard:
                 self._left -= size
                 self.events += count
                 return payloads
-        frames: list[bytes] = []
+        frames: list[Payload] = []
         if size <= step:
             self._take(data, frames)
             return frames
@@ -113,7 +123,7 @@ class Guard:
             self._take(data[start : start + step], frames)
         return frames
 
-    def _take(self, data: bytes, frames: list[bytes]) -> None:
+    def _take(self, data: bytes, frames: list[Payload]) -> None:
         if self.fault is not None:
             self._refused_bytes += len(data)
             return
@@ -150,7 +160,7 @@ class Guard:
             self._after_cr = True
         return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
-    def _split(self, data: bytes, frames: list[bytes]) -> None:
+    def _split(self, data: bytes, frames: list[Payload]) -> None:
         position = 0
         if self._pending:
             position = self._complete_pending(data, frames)
@@ -184,7 +194,7 @@ class Guard:
             end = data.find(b"\n\n", line_end)
             if end < 0:
                 break
-            self._block(data[position:end], frames)
+            self._block(bytearray(data[position:end]), frames)
             if self.fault is not None:
                 return
             position = end + 2
@@ -193,26 +203,29 @@ class Guard:
         elif position < size:
             self._pending += data[position:] if position else data
 
-    def _complete_pending(self, data: bytes, frames: list[bytes]) -> int:
+    def _complete_pending(self, data: bytes, frames: list[Payload]) -> int:
         """End the pending block inside `data`: the position after it, or -1 when it goes on."""
         pending = self._pending
         if pending[-1] == _LF and data[0] == _LF:
-            block, position = bytes(pending[:-1]), 1
+            del pending[-1:]
+            position = 1
         else:
             end = data.find(b"\n\n")
-            if end < 0:
-                if len(pending) + len(data) > self._bounds.frame_bytes:
-                    self.fault = bound_exceeded(Detail.FRAME_BYTES)
-                    pending.clear()
-                else:
-                    pending += data
+            rest = data if end < 0 else data[:end]
+            # The last line end counts, too.
+            if len(pending) + len(rest) + (end >= 0) > self._bounds.frame_bytes:
+                self.fault = bound_exceeded(Detail.FRAME_BYTES)
+                pending.clear()
                 return -1
-            block, position = bytes(pending) + data[:end], end + 2
-        pending.clear()
-        self._block(block, frames)
+            pending += rest
+            if end < 0:
+                return -1
+            position = end + 2
+        self._pending = bytearray()
+        self._block(pending, frames)
         return position
 
-    def _block(self, block: bytes, frames: list[bytes]) -> None:
+    def _block(self, block: bytearray, frames: list[Payload]) -> None:
         """One block of lines, without its last line end and its blank line."""
         if len(block) + 1 > self._bounds.frame_bytes:
             self.fault = bound_exceeded(Detail.FRAME_BYTES)
@@ -223,42 +236,52 @@ class Guard:
         self.events += 1
         if not _is_utf8(block):
             self.fault = bad_frame(Detail.UTF8)
-            return
-        payload = block[len(_PREFIX) :] if block.startswith(_PREFIX) and b"\n" not in block else _joined(block)
-        if payload is None:
+        elif not _keep_data(block):
             self.comments += 1
-        elif not payload or payload.isspace():
+        elif not block or block.isspace():
             self.empty += 1
         else:
-            frames.append(payload)
+            frames.append(block)
 
 
-def _is_utf8(text: bytes) -> bool:
+def _is_utf8(text: Payload) -> bool:
     if text.isascii():
         return True
+    position, size = 0, len(text)
     try:
-        text.decode("utf-8")
+        while position < size:
+            end = position + _UTF8_PIECE_BYTES
+            # What the end of a piece cuts in two is left to the next one.
+            position += codecs.utf_8_decode(text[position:end], "strict", end >= size)[1]
     except UnicodeDecodeError:
         return False
     return True
 
 
-def _joined(block: bytes) -> bytes | None:
-    """The values of the block's data lines, joined by LF; None when it has no data line. Other lines are passed over without a loop."""
-    values: list[bytes] = []
+def _keep_data(block: bytearray) -> bool:
+    """Leave in `block` the values of its data lines, joined by LF. False: it has none. Other lines are passed over without a loop."""
     position = 0 if block.startswith(b"data") else block.find(b"\ndata") + 1
     if position == 0 and not block.startswith(b"data"):
-        return None
-    while True:
-        end = block.find(b"\n", position)
-        line = block[position:] if end < 0 else block[position:end]
-        if line == b"data":
-            values.append(b"")
-        elif line.startswith(b"data:"):
-            values.append(line[5:].removeprefix(b" "))
-        if end < 0:
-            break
-        position = block.find(b"\ndata", end) + 1
-        if position == 0:
-            break
-    return b"\n".join(values) if values else None
+        return False
+    size = -1
+    with memoryview(block) as view:
+        # A value moves to where all before it end; its line began at least as far behind. -1: no line yet, so no LF before the first.
+        while True:
+            end = block.find(b"\n", position)
+            if end < 0:
+                end = len(block)
+            start = position + 4
+            if start == end or block[start] == _COLON:
+                start = min(start + 1, end)
+                if start < end and block[start] == _SPACE:
+                    start += 1
+                if size >= 0:
+                    block[size] = _LF
+                size += 1
+                view[size : size + end - start] = view[start:end]
+                size += end - start
+            position = block.find(b"\ndata", end) + 1
+            if position == 0:
+                break
+    del block[max(size, 0) :]
+    return size >= 0

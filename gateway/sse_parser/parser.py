@@ -12,7 +12,7 @@ from gateway.domain.limits import StreamBounds
 from gateway.domain.snapshot import Item, Snapshot
 from gateway.sse_parser.decode import decode, looks_terminal, plain_content, plain_read
 from gateway.sse_parser.events import Detail, IgnoredClass, stream_ended
-from gateway.sse_parser.guard import Guard
+from gateway.sse_parser.guard import Guard, Payload
 from gateway.sse_parser.projection import Change, Projection
 from gateway.sse_parser.sequence import Sequence
 
@@ -221,7 +221,7 @@ class StreamParser:
             self._count_late(self._guard.feed(data))
         return _NOTHING
 
-    def _count_late(self, frames: list[bytes]) -> None:
+    def _count_late(self, frames: list[Payload]) -> None:
         self._late_frames += len(frames)
         if isinstance(self._fact, RunFinished | RunErrored):
             self._after_terminal += len(frames)

@@ -9,20 +9,20 @@ from gateway.domain.evidence import StreamBroken
 from gateway.domain.limits import StreamBounds
 from gateway.domain.reasons import Reason
 from gateway.sse_parser.events import Detail
-from gateway.sse_parser.guard import Guard
+from gateway.sse_parser.guard import Guard, Payload
 from tests.property.frames import BOUNDS, GOOD, NR, RF, RS, event, framed, new_parser, read, texts
 
 
-def guarded(parts: Iterable[bytes], bounds: StreamBounds = BOUNDS) -> tuple[list[bytes], Guard]:
+def guarded(parts: Iterable[bytes], bounds: StreamBounds = BOUNDS) -> tuple[list[Payload], Guard]:
     guard = Guard(bounds)
-    frames: list[bytes] = []
+    frames: list[Payload] = []
     for part in parts:
         frames += guard.feed(part)
         assert guard.buffered <= bounds.frame_bytes
     return frames, guard
 
 
-def frames_of(raw: bytes, bounds: StreamBounds = BOUNDS) -> tuple[list[bytes], Guard]:
+def frames_of(raw: bytes, bounds: StreamBounds = BOUNDS) -> tuple[list[Payload], Guard]:
     """The frames of `raw`, which are the same whole, byte by byte and split once anywhere."""
     frames, guard = guarded([raw], bounds)
     cuts = [[raw[index : index + 1] for index in range(len(raw))]]
@@ -254,8 +254,8 @@ def test_a_frame_is_counted_only_where_feeding_it_would_deliver_it() -> None:
         (b"data: {}\n\n", BOUNDS, True),
         (b"data: {}\r\r", BOUNDS, False),
         (b"data: \xff\n\n", BOUNDS, False),
-        (b"", StreamBounds(frame_bytes=size), False),
-        (b"", StreamBounds(frame_bytes=2 * size), True),
+        (b"", StreamBounds(frame_bytes=8 * size - 1), False),
+        (b"", StreamBounds(frame_bytes=8 * size), True),
         (b"", StreamBounds(stream_bytes=size - 1), False),
         (b"", StreamBounds(stream_bytes=size), True),
         (b"", StreamBounds(events=0), False),
