@@ -1,6 +1,7 @@
 """Writes the pages under docs/ that are made from code; with --check it writes nothing and fails when one is not as it would be written.
 
-Pages: settings, problems, reasons, states, cli. Their words come from the code, but for the notes to operators on reasons, which are here.
+Pages: settings, problems, reasons, states, events, cli. Their words come from the code, but for the notes to operators on reasons, which
+are here.
 """
 
 import argparse
@@ -27,6 +28,9 @@ from gateway.domain.states import (  # noqa: E402
     Persistence,
 )
 from gateway.settings import CLIENT_NAMES, SECRETS_DIR, Group, setting_docs  # noqa: E402
+from gateway.sse_parser.events import IgnoredClass  # noqa: E402
+from gateway.sse_parser.faults import FAULTS, Detail  # noqa: E402
+from gateway.sse_parser.treatment import CUSTOM_NOTES, OUTCOME_NOTES, OUTCOMES, TREATMENTS, Row, Treatment  # noqa: E402
 
 _State = TypeVar("_State", Execution, Persistence)
 
@@ -143,6 +147,64 @@ def states_page() -> str:
     )
 
 
+_TREATMENT_WORDS: Final[Mapping[Treatment, str]] = {
+    Treatment.VALIDATED: "validated",
+    Treatment.EXPANDED: "expanded",
+    Treatment.BY_NAME: "by its name",
+    Treatment.IGNORED: "ignored",
+}
+
+
+def events_page() -> str:
+    """docs/events.md."""
+    events = [(f"`{name}`", _treatment(row), row.note) for name, row in TREATMENTS.items()]
+    events.append(("any other type", f"ignored (`{IgnoredClass.UNKNOWN.value}`)", "Types that are newer than this build break no stream."))
+    words = {outcome: word for word, outcome in OUTCOMES.items()}
+    outcomes = [(f"`{words[outcome]}`" if outcome in words else "any other", note) for outcome, note in OUTCOME_NOTES.items()]
+    customs = [(f"`{name}`", note) for name, note in CUSTOM_NOTES.items()]
+    faults = [(f"`{reason.value}`", f"`{detail.value}`", note + _bound_setting(detail)) for detail, (reason, note) in FAULTS.items()]
+    lines = [
+        "# Events of an agent service",
+        "",
+        "What the gateway does with each event type of AG-UI in a service's stream. What a service must send is in",
+        "[upstream-contract.md](upstream-contract.md).",
+        "",
+        "- *Validated*: required fields must be there and of their type; null on an optional one is absence; others are passed over.",
+        "- *Expanded*: as the protocol defines chunks, then as if the long forms had come.",
+        "- *Ignored*: skipped, and counted in the evidence of the run under the name in brackets. It counts for the bounds like any other.",
+        "- *Kept*: its text is kept, so its frame has a bound of its own.",
+        "",
+        *_table(("event", "treatment", "note"), events),
+        "",
+        "## Names of CUSTOM",
+        "",
+        *_table(("name", "note"), customs),
+        "",
+        "## Outcomes of RUN_FINISHED",
+        "",
+        *_table(("outcome", "note"), outcomes),
+        "",
+        "## Faults",
+        "",
+        "Only what contradicts the run ends it as unknown. The evidence names the fault by its detail; it never quotes the service.",
+        "",
+        *_table(("reason", "detail", "meaning"), faults),
+    ]
+    return _page(lines)
+
+
+def _bound_setting(detail: Detail) -> str:
+    name = f"GATEWAY_MAX_{detail.value.upper()}"
+    return f" `{name}`" if any(doc.name == name for doc in setting_docs()) else ""
+
+
+def _treatment(row: Row) -> str:
+    words = _TREATMENT_WORDS[row.treatment]
+    if row.ignored_class is not None:
+        words += f" (`{row.ignored_class.value}`)"
+    return words + (", kept" if row.kept else "")
+
+
 def cli_page() -> str:
     """docs/cli.md: from the parser's own actions, because the text of --help differs between versions of Python."""
     parser = build_parser(demo=importlib.util.find_spec("gateway.cli.demo") is not None)
@@ -160,6 +222,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "problems": problems_page,
     "reasons": reasons_page,
     "states": states_page,
+    "events": events_page,
     "cli": cli_page,
 }
 

@@ -21,7 +21,6 @@ from gateway.domain import strict_json
 from gateway.domain.evidence import Outcome, StreamBroken
 from gateway.domain.ids import is_opaque_id
 from gateway.sse_parser.events import (
-    Detail,
     Event,
     Ignored,
     IgnoredClass,
@@ -39,11 +38,10 @@ from gateway.sse_parser.events import (
     ToolEnd,
     ToolResult,
     ToolStart,
-    bad_frame,
-    bound_exceeded,
 )
+from gateway.sse_parser.faults import Detail, broken
 from gateway.sse_parser.guard import Payload
-from gateway.sse_parser.treatment import NATIVE_RUN, ON_INTERRUPT, OUTCOMES, TREATMENTS, Row, Treatment
+from gateway.sse_parser.treatment import CUSTOM_NOTES, NATIVE_RUN, ON_INTERRUPT, OUTCOMES, TREATMENTS, Row, Treatment
 
 Document = dict[str, strict_json.Json]
 
@@ -63,7 +61,7 @@ _OPENING: Final = re.compile(rb"[ \t\n\r]*+\{")
 _BLANKS: Final = re.compile(rb"[ \t\n\r]*+")
 _ESCAPED_LETTER: Final = re.compile(rb"\\u00(?:4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aA])")
 """An ASCII letter or underscore written as an escape. No encoder does that; who does wants to hide a word."""
-_ACTING_STRINGS: Final = (b'"RUN_', b'"TEXT_MESSAGE_', b'"TOOL_CALL_', f'"{NATIVE_RUN}"'.encode(), f'"{ON_INTERRUPT}"'.encode())
+_ACTING_STRINGS: Final = (b'"RUN_', b'"TEXT_MESSAGE_', b'"TOOL_CALL_', *(f'"{name}"'.encode() for name in CUSTOM_NOTES))
 """How every handled type begins, and the handled CUSTOM names (a test compares this with the table)."""
 
 _ROWS: Final[Mapping[bytes, Row]] = {name.encode(): row for name, row in TREATMENTS.items()}
@@ -131,7 +129,7 @@ def _skipped(frame: Payload, kept_frame_bytes: int) -> Event | StreamBroken | No
         return _large_unread(frame)
     row = _ROWS.get(leading.group(1))
     if row is not None and row.kept and not small:
-        return bound_exceeded(Detail.KEPT_FRAME_BYTES)
+        return broken(Detail.KEPT_FRAME_BYTES)
     if row is None or row.treatment is Treatment.IGNORED or (row.treatment is Treatment.BY_NAME and not small):
         if _may_act(frame) or not _is_closed(frame):
             return None
@@ -142,9 +140,9 @@ def _skipped(frame: Payload, kept_frame_bytes: int) -> Event | StreamBroken | No
 def _large_unread(frame: Payload) -> Ignored | StreamBroken:
     # Its type does not come first, and finding it would mean decoding megabytes: it need only look like an event.
     if not (_OPENING.match(frame) and _is_closed(frame)):
-        return bad_frame(Detail.SYNTAX)
+        return broken(Detail.SYNTAX)
     if b'"type"' not in frame:
-        return bad_frame(Detail.TYPE_FIELD)
+        return broken(Detail.TYPE_FIELD)
     return _IGNORED[IgnoredClass.UNKNOWN]
 
 
@@ -175,9 +173,9 @@ def _document(frame: Payload) -> Document:
     try:
         decoded = strict_json.loads(frame)
     except strict_json.NotStrictJson as refused:
-        raise _Refused(bad_frame(Detail(refused.fault))) from None
+        raise _Refused(broken(Detail(refused.fault))) from None
     if not isinstance(decoded, dict):
-        raise _Refused(bad_frame(Detail.NOT_AN_OBJECT))
+        raise _Refused(broken(Detail.NOT_AN_OBJECT))
     return decoded
 
 
@@ -215,12 +213,12 @@ def _flat(frame: Payload) -> Document | None:
 def _typed(document: Document, small: bool) -> Event | StreamBroken:
     name = document.get("type")
     if not isinstance(name, str):
-        return bad_frame(Detail.TYPE_FIELD)
+        return broken(Detail.TYPE_FIELD)
     row = TREATMENTS.get(name)
     if row is None:
         return _IGNORED[IgnoredClass.UNKNOWN]
     if row.kept and not small:
-        return bound_exceeded(Detail.KEPT_FRAME_BYTES)
+        return broken(Detail.KEPT_FRAME_BYTES)
     match row.treatment:
         case Treatment.IGNORED:
             return _IGNORED[_class_of(row)]
@@ -263,7 +261,7 @@ def _item_event(name: str, document: Document) -> Event:
         case "TOOL_CALL_RESULT":
             _required(document, "messageId")
             if not isinstance(document.get("content"), str | list):
-                raise _Refused(bad_frame(Detail.REQUIRED_FIELD))
+                raise _Refused(broken(Detail.REQUIRED_FIELD))
             return ToolResult(_id(document, "toolCallId"))
         case "TOOL_CALL_CHUNK":
             _optional(document, "delta")
@@ -288,7 +286,7 @@ def _native_run_id(value: strict_json.Json) -> str:
         snake, camel = value.get("run_id"), value.get("runId")
         native = snake if camel is None or camel == snake else camel if snake is None else None
     if not isinstance(native, str) or not is_opaque_id(native):
-        raise _Refused(bad_frame(Detail.NATIVE_RUN_VALUE))
+        raise _Refused(broken(Detail.NATIVE_RUN_VALUE))
     return native
 
 
@@ -302,14 +300,14 @@ def _outcome(outcome: strict_json.Json) -> Outcome:
 def _required(document: Document, key: str) -> str:
     value = document.get(key)
     if not isinstance(value, str):
-        raise _Refused(bad_frame(Detail.REQUIRED_FIELD))
+        raise _Refused(broken(Detail.REQUIRED_FIELD))
     return value
 
 
 def _optional(document: Document, key: str) -> str | None:
     value = document.get(key)
     if value is not None and not isinstance(value, str):
-        raise _Refused(bad_frame(Detail.OPTIONAL_FIELD))
+        raise _Refused(broken(Detail.OPTIONAL_FIELD))
     return value
 
 
@@ -324,7 +322,7 @@ def _optional_id(document: Document, key: str) -> str | None:
 
 def _bounded(upstream_id: str) -> str:
     if len(upstream_id) > MAX_ID_CHARACTERS:
-        raise _Refused(bound_exceeded(Detail.ID_LENGTH))
+        raise _Refused(broken(Detail.ID_LENGTH))
     return upstream_id
 
 

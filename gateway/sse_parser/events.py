@@ -1,53 +1,9 @@
-"""The values that pass between the parser's layers: typed events, what is ignored, and the closed list of details. No rules here."""
+"""The values that pass between the parser's layers: typed events, and what an ignored one was. No rules here."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gateway.domain.evidence import Outcome, StreamBroken
-from gateway.domain.reasons import Reason
-
-
-class Detail(StrEnum):
-    """Why a stream was given up: the only words that StreamBroken.detail takes from the parser. Never text from upstream."""
-
-    # the stream ended (Reason.STREAM_ENDED)
-    NO_EVENT = "no_event"
-    NO_TERMINAL_EVENT = "no_terminal_event"
-    OPEN_FRAME = "open_frame"
-    # a bound was hit (Reason.BOUND_EXCEEDED)
-    FRAME_BYTES = "frame_bytes"
-    KEPT_FRAME_BYTES = "kept_frame_bytes"
-    STREAM_BYTES = "stream_bytes"
-    EVENTS = "events"
-    TEXT_BYTES = "text_bytes"
-    MESSAGES = "messages"
-    IGNORED_MESSAGES = "ignored_messages"
-    TOOLS = "tools"
-    ID_LENGTH = "id_length"
-    # a frame cannot be read (Reason.BAD_FRAME); the first five are the faults of domain.strict_json
-    UTF8 = "utf8"
-    SYNTAX = "syntax"
-    DUPLICATE_KEY = "duplicate_key"
-    NUMBER = "number"
-    DEPTH = "depth"
-    NOT_AN_OBJECT = "not_an_object"
-    TYPE_FIELD = "type_field"
-    REQUIRED_FIELD = "required_field"
-    OPTIONAL_FIELD = "optional_field"
-    NATIVE_RUN_VALUE = "native_run_value"
-    # an event contradicts the order of the protocol (Reason.BAD_FRAME)
-    FIRST_EVENT = "first_event"
-    SECOND_RUN_STARTED = "second_run_started"
-    MESSAGE_REOPENED = "message_reopened"
-    MESSAGE_NOT_OPEN = "message_not_open"
-    TOOL_REOPENED = "tool_reopened"
-    CHUNK_WITHOUT_ID = "chunk_without_id"
-    CHUNK_WITHOUT_NAME = "chunk_without_name"
-    # ids that are not this run's (Reason.ID_MISMATCH)
-    RUN_STARTED_IDS = "run_started_ids"
-    RUN_FINISHED_IDS = "run_finished_ids"
-    NATIVE_IS_CORRELATION = "native_is_correlation"
-    NATIVE_CHANGED = "native_changed"
+from gateway.domain.evidence import Outcome
 
 
 class IgnoredClass(StrEnum):
@@ -185,23 +141,3 @@ Event = (
     | ToolChunk
     | Ignored
 )
-
-
-def bad_frame(detail: Detail) -> StreamBroken:
-    """The fault of a frame that cannot be read or contradicts the protocol."""
-    return StreamBroken(Reason.BAD_FRAME, detail)
-
-
-def bound_exceeded(detail: Detail) -> StreamBroken:
-    """The fault of a stream that costs more than StreamBounds allows; `detail` names the bound."""
-    return StreamBroken(Reason.BOUND_EXCEEDED, detail)
-
-
-def id_mismatch(detail: Detail) -> StreamBroken:
-    """The fault of ids that are not this run's."""
-    return StreamBroken(Reason.ID_MISMATCH, detail)
-
-
-def stream_ended(detail: Detail) -> StreamBroken:
-    """The fact of an end of the stream before any terminal event."""
-    return StreamBroken(Reason.STREAM_ENDED, detail)

@@ -15,7 +15,7 @@ from typing import Final
 
 from gateway.domain.evidence import StreamBroken
 from gateway.domain.limits import StreamBounds
-from gateway.sse_parser.events import Detail, bad_frame, bound_exceeded
+from gateway.sse_parser.faults import Detail, broken
 
 _BOM: Final = b"\xef\xbb\xbf"
 _LF: Final = 0x0A
@@ -140,7 +140,7 @@ class Guard:
         if data:
             self._split(data, frames)
         if over and self.fault is None:
-            self.fault = bound_exceeded(Detail.STREAM_BYTES)
+            self.fault = broken(Detail.STREAM_BYTES)
 
     def _strip_bom(self, data: bytes) -> bytes:
         data = bytes(self._pending) + data
@@ -181,12 +181,12 @@ class Guard:
             if data[line_end + 1] == _LF and data.startswith(b"data: {", position) and line_end - position < limit:
                 # Nearly every frame: one data line with an object.
                 if self.events == self._bounds.events:
-                    self.fault = bound_exceeded(Detail.EVENTS)
+                    self.fault = broken(Detail.EVENTS)
                     return
                 self.events += 1
                 payload = data[position + 6 : line_end]
                 if not (ascii_only or _is_utf8(payload)):
-                    self.fault = bad_frame(Detail.UTF8)
+                    self.fault = broken(Detail.UTF8)
                     return
                 frames.append(payload)
                 position = line_end + 2
@@ -199,7 +199,7 @@ class Guard:
                 return
             position = end + 2
         if size - position > limit:
-            self.fault = bound_exceeded(Detail.FRAME_BYTES)
+            self.fault = broken(Detail.FRAME_BYTES)
         elif position < size:
             self._pending += data[position:] if position else data
 
@@ -214,7 +214,7 @@ class Guard:
             rest = data if end < 0 else data[:end]
             # The last line end counts, too.
             if len(pending) + len(rest) + (end >= 0) > self._bounds.frame_bytes:
-                self.fault = bound_exceeded(Detail.FRAME_BYTES)
+                self.fault = broken(Detail.FRAME_BYTES)
                 pending.clear()
                 return -1
             pending += rest
@@ -228,14 +228,14 @@ class Guard:
     def _block(self, block: bytearray, frames: list[Payload]) -> None:
         """One block of lines, without its last line end and its blank line."""
         if len(block) + 1 > self._bounds.frame_bytes:
-            self.fault = bound_exceeded(Detail.FRAME_BYTES)
+            self.fault = broken(Detail.FRAME_BYTES)
             return
         if self.events == self._bounds.events:
-            self.fault = bound_exceeded(Detail.EVENTS)
+            self.fault = broken(Detail.EVENTS)
             return
         self.events += 1
         if not _is_utf8(block):
-            self.fault = bad_frame(Detail.UTF8)
+            self.fault = broken(Detail.UTF8)
         elif not _keep_data(block):
             self.comments += 1
         elif not block or block.isspace():

@@ -11,7 +11,8 @@ from gateway.domain.ids import NativeRunId
 from gateway.domain.limits import StreamBounds
 from gateway.domain.snapshot import Item, Snapshot
 from gateway.sse_parser.decode import decode, looks_terminal, plain_content, plain_read
-from gateway.sse_parser.events import Detail, IgnoredClass, stream_ended
+from gateway.sse_parser.events import IgnoredClass
+from gateway.sse_parser.faults import Detail, broken
 from gateway.sse_parser.guard import Guard, Payload
 from gateway.sse_parser.projection import Change, Projection
 from gateway.sse_parser.sequence import Sequence
@@ -155,9 +156,9 @@ class StreamParser:
         if self._fact is None:
             self._ended = True
             if self._guard.in_frame:
-                self._fact = stream_ended(Detail.OPEN_FRAME)
+                self._fact = broken(Detail.OPEN_FRAME)
             else:
-                self._fact = stream_ended(Detail.NO_TERMINAL_EVENT if self.counts.frames else Detail.NO_EVENT)
+                self._fact = broken(Detail.NO_TERMINAL_EVENT if self.counts.frames else Detail.NO_EVENT)
         return self._fact
 
     def items(self) -> tuple[Item, ...]:

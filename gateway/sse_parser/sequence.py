@@ -19,7 +19,6 @@ from gateway.domain.ids import NativeRunId
 from gateway.domain.limits import StreamBounds
 from gateway.domain.snapshot import ToolStatus
 from gateway.sse_parser.events import (
-    Detail,
     Event,
     Ignored,
     IgnoredClass,
@@ -37,10 +36,8 @@ from gateway.sse_parser.events import (
     ToolEnd,
     ToolResult,
     ToolStart,
-    bad_frame,
-    bound_exceeded,
-    id_mismatch,
 )
+from gateway.sse_parser.faults import Detail, broken
 from gateway.sse_parser.projection import LiveMessage, LiveTool, Projection
 
 _IGNORED_PER_MESSAGE: Final = 16
@@ -144,7 +141,7 @@ class Sequence:
             case InterruptAsked():
                 self._interrupt_asked = True
             case RunStarted():
-                return bad_frame(Detail.SECOND_RUN_STARTED)
+                return broken(Detail.SECOND_RUN_STARTED)
             case RunErrorSeen():
                 return RunErrored()
             case RunFinishedSeen():
@@ -159,11 +156,11 @@ class Sequence:
                 return RunErrored()
             case RunStarted(thread_id=thread_id, run_id=run_id):
                 if not self._is_this_run(thread_id, run_id):
-                    return id_mismatch(Detail.RUN_STARTED_IDS)
+                    return broken(Detail.RUN_STARTED_IDS)
                 self.started = self.news = True
                 return None
             case _:
-                return bad_frame(Detail.FIRST_EVENT)
+                return broken(Detail.FIRST_EVENT)
 
     def _is_this_run(self, thread_id: str | None, run_id: str | None) -> bool:
         return thread_id == self._thread_id and run_id == self._correlation_id
@@ -171,9 +168,9 @@ class Sequence:
     def _native_run(self, native_run_id: NativeRunId) -> StreamBroken | None:
         # The same UUID in capitals is the same id (contract B8).
         if native_run_id.casefold() == self._correlation_id.casefold():
-            return id_mismatch(Detail.NATIVE_IS_CORRELATION)
+            return broken(Detail.NATIVE_IS_CORRELATION)
         if self.native_run_id is not None and self.native_run_id != native_run_id:
-            return id_mismatch(Detail.NATIVE_CHANGED)
+            return broken(Detail.NATIVE_CHANGED)
         if self.native_run_id is None:
             self.native_run_id = native_run_id
             self.news = True
@@ -181,7 +178,7 @@ class Sequence:
 
     def _finished(self, event: RunFinishedSeen) -> StreamFact:
         if not self._is_this_run(event.thread_id, event.run_id):
-            return id_mismatch(Detail.RUN_FINISHED_IDS)
+            return broken(Detail.RUN_FINISHED_IDS)
         self._end_chunk()
         for message in self._messages.values():
             if message.life is _Life.OPEN and message.live is not None:
@@ -202,7 +199,7 @@ class Sequence:
             if event.subagent:
                 self.dropped_text += 1
                 return None
-            return bad_frame(Detail.MESSAGE_REOPENED)
+            return broken(Detail.MESSAGE_REOPENED)
         if event.subagent or not event.kept:
             self.dropped_text += 1
             return self._drop(event.message_id)
@@ -213,7 +210,7 @@ class Sequence:
         self._last_chunk = None
         live = self._projection.start_message()
         if live is None:
-            return bound_exceeded(Detail.MESSAGES)
+            return broken(Detail.MESSAGES)
         message = _Message(live, life)
         self._messages[message_id] = message
         if life is _Life.OPEN_BY_CHUNK:
@@ -222,7 +219,7 @@ class Sequence:
 
     def _drop(self, message_id: str) -> StreamBroken | None:
         if self._dropped_ids == self._bounds.messages * _IGNORED_PER_MESSAGE:
-            return bound_exceeded(Detail.IGNORED_MESSAGES)
+            return broken(Detail.IGNORED_MESSAGES)
         self._dropped_ids += 1
         self._messages[message_id] = _Message(None, _Life.OPEN)
         return None
@@ -233,16 +230,16 @@ class Sequence:
         if message is None or message.live is None or message.life in _ENDED or subagent:
             return self._unusual_content(message, subagent=subagent)
         if delta and not self._projection.append(message.live, delta):
-            return bound_exceeded(Detail.TEXT_BYTES)
+            return broken(Detail.TEXT_BYTES)
         return None
 
     def _unusual_content(self, message: _Message | None, *, subagent: bool) -> StreamBroken | None:
         if not self.started:
-            return bad_frame(Detail.FIRST_EVENT)
+            return broken(Detail.FIRST_EVENT)
         if subagent or (message is not None and message.live is None):
             self.dropped_text += 1
             return None
-        return bad_frame(Detail.MESSAGE_NOT_OPEN)
+        return broken(Detail.MESSAGE_NOT_OPEN)
 
     def _text_end(self, message_id: str) -> None:
         message = self._messages.get(message_id)
@@ -260,7 +257,7 @@ class Sequence:
         if event.message_id is None:
             message = self._last_chunk
             if not isinstance(message, _Message):
-                return bad_frame(Detail.CHUNK_WITHOUT_ID)
+                return broken(Detail.CHUNK_WITHOUT_ID)
         else:
             known = self._messages.get(event.message_id)
             if known is None or (known.life is _Life.ENDED_BY_CHUNK and not event.subagent):
@@ -275,9 +272,9 @@ class Sequence:
             self.dropped_text += 1
             return None
         if message.life is _Life.ENDED:
-            return bad_frame(Detail.MESSAGE_REOPENED)
+            return broken(Detail.MESSAGE_REOPENED)
         if event.delta and not self._projection.append(message.live, event.delta):
-            return bound_exceeded(Detail.TEXT_BYTES)
+            return broken(Detail.TEXT_BYTES)
         return None
 
     def _end_chunk(self) -> None:
@@ -298,7 +295,7 @@ class Sequence:
         match event:
             case ToolStart(tool_id=tool_id, name=name, parent_message_id=parent):
                 if tool_id in self._tools:
-                    return bad_frame(Detail.TOOL_REOPENED)
+                    return broken(Detail.TOOL_REOPENED)
                 return self._open_tool(tool_id, name, parent, _Life.OPEN)
             case ToolChunk():
                 return self._tool_chunk(event)
@@ -324,7 +321,7 @@ class Sequence:
         parent = None if parent_message_id is None else self._messages.get(parent_message_id)
         live = self._projection.start_tool(name, None if parent is None else parent.live)
         if live is None:
-            return bound_exceeded(Detail.TOOLS)
+            return broken(Detail.TOOLS)
         tool = _Tool(live, life)
         self._tools[tool_id] = tool
         if life is _Life.OPEN_BY_CHUNK:
@@ -333,17 +330,17 @@ class Sequence:
 
     def _tool_chunk(self, event: ToolChunk) -> StreamBroken | None:
         if event.tool_id is None:
-            return None if isinstance(self._last_chunk, _Tool) else bad_frame(Detail.CHUNK_WITHOUT_ID)
+            return None if isinstance(self._last_chunk, _Tool) else broken(Detail.CHUNK_WITHOUT_ID)
         tool = self._tools.get(event.tool_id)
         if tool is None:
             if event.name is None:
-                return bad_frame(Detail.CHUNK_WITHOUT_NAME)
+                return broken(Detail.CHUNK_WITHOUT_NAME)
             fault = self._open_tool(event.tool_id, event.name, event.parent_message_id, _Life.OPEN_BY_CHUNK)
             if fault is not None:
                 return fault
             tool = self._tools[event.tool_id]
         elif tool.life is _Life.ENDED:
-            return bad_frame(Detail.TOOL_REOPENED)
+            return broken(Detail.TOOL_REOPENED)
         self._last_chunk = tool
         return None
 

@@ -68,7 +68,7 @@ TREATMENTS: Final[Mapping[str, Row]] = {
     "TOOL_CALL_CHUNK": Row(Treatment.EXPANDED, "Start and arguments in one; ends when the next item starts."),
     "CUSTOM": Row(
         Treatment.BY_NAME,
-        "native_run gives the native run id; on_interrupt means not finished; other names are ignored.",
+        "Two names are acted on, all others are ignored.",
         ignored_class=IgnoredClass.CUSTOM,
     ),
     "STEP_STARTED": _STEP,
@@ -98,6 +98,11 @@ TREATMENTS: Final[Mapping[str, Row]] = {
 
 NATIVE_RUN: Final = "native_run"
 ON_INTERRUPT: Final = "on_interrupt"
+CUSTOM_NOTES: Final[Mapping[str, str]] = {
+    NATIVE_RUN: "Validated: the service's own id of the run, which must not be ours and must not change.",
+    ON_INTERRUPT: "Means not finished: a person is waited for, so a RUN_FINISHED behind it is no success.",
+}
+"""The names of CUSTOM that are acted on."""
 
 OUTCOMES: Final[Mapping[str, Outcome]] = {
     "success": Outcome.SUCCESS,
@@ -105,3 +110,9 @@ OUTCOMES: Final[Mapping[str, Outcome]] = {
     "cancelled": Outcome.CANCELLED,
 }
 """RUN_FINISHED `outcome.type`. Absent or null is success; anything else is UNRECOGNISED; INTERRUPT once on_interrupt was seen."""
+OUTCOME_NOTES: Final[Mapping[Outcome, str]] = {
+    Outcome.SUCCESS: "Also when absent or null: the run succeeded.",
+    Outcome.INTERRUPT: "Means not finished: the run failed, and its conversation takes no more messages.",
+    Outcome.CANCELLED: "Means no success: the run failed.",
+    Outcome.UNRECOGNISED: "Whether the run succeeded is unknown.",
+}

@@ -16,7 +16,8 @@ from gateway.domain.snapshot import parse
 from gateway.domain.text import clean, is_storable
 from gateway.sse_parser import decode as module
 from gateway.sse_parser.decode import decode
-from gateway.sse_parser.events import Detail, Ignored, RunErrorSeen, RunFinishedSeen, bad_frame
+from gateway.sse_parser.events import Ignored, RunErrorSeen, RunFinishedSeen
+from gateway.sse_parser.faults import Detail, broken
 from gateway.sse_parser.guard import Guard
 from gateway.sse_parser.parser import StreamParser
 from gateway.sse_parser.treatment import TREATMENTS
@@ -242,9 +243,9 @@ def strictly(frame: bytes, kept: int) -> object:
     try:
         document = strict_json.loads(frame)
     except strict_json.NotStrictJson as refused:
-        return bad_frame(Detail(refused.fault))
+        return broken(Detail(refused.fault))
     if not isinstance(document, dict):
-        return bad_frame(Detail.NOT_AN_OBJECT)
+        return broken(Detail.NOT_AN_OBJECT)
     try:
         return module._typed(document, len(frame) <= kept)
     except module._Refused as refused:

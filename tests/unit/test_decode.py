@@ -13,7 +13,6 @@ from gateway.domain.reasons import Reason
 from gateway.sse_parser import decode as module
 from gateway.sse_parser.decode import decode, looks_terminal, plain_content
 from gateway.sse_parser.events import (
-    Detail,
     Event,
     Ignored,
     IgnoredClass,
@@ -31,10 +30,9 @@ from gateway.sse_parser.events import (
     ToolEnd,
     ToolResult,
     ToolStart,
-    bad_frame,
-    bound_exceeded,
 )
-from gateway.sse_parser.treatment import OUTCOMES, TREATMENTS, Treatment
+from gateway.sse_parser.faults import FAULTS, Detail, broken
+from gateway.sse_parser.treatment import CUSTOM_NOTES, OUTCOME_NOTES, OUTCOMES, TREATMENTS, Treatment
 from tests.property.frames import GOOD, NR, RF, RS, event, framed, ks, payload, read, read_events, tc, texts, ts
 
 KEPT = 256 * 1024
@@ -45,8 +43,8 @@ def decoded(frame: bytes | dict[str, object], kept: int = KEPT) -> Event | Strea
     return decode(frame if isinstance(frame, bytes) else payload(frame), kept)
 
 
-REQUIRED = bad_frame(Detail.REQUIRED_FIELD)
-OPTIONAL = bad_frame(Detail.OPTIONAL_FIELD)
+REQUIRED = broken(Detail.REQUIRED_FIELD)
+OPTIONAL = broken(Detail.OPTIONAL_FIELD)
 
 
 @pytest.mark.parametrize(
@@ -103,18 +101,18 @@ OPTIONAL = bad_frame(Detail.OPTIONAL_FIELD)
         (event("CUSTOM", name="on_interrupt", value='{"type": "x"}'), InterruptAsked()),
         (event("NEW_TYPE", payload={}), Ignored(IgnoredClass.UNKNOWN)),
         (event("RUN_PAUSED"), Ignored(IgnoredClass.UNKNOWN)),
-        ({"type": None}, bad_frame(Detail.TYPE_FIELD)),
-        ({"type": 5}, bad_frame(Detail.TYPE_FIELD)),
-        ({"error": "overloaded"}, bad_frame(Detail.TYPE_FIELD)),
-        ({}, bad_frame(Detail.TYPE_FIELD)),
-        (b"[]", bad_frame(Detail.NOT_AN_OBJECT)),
-        (b'"RUN_FINISHED"', bad_frame(Detail.NOT_AN_OBJECT)),
-        (b"5", bad_frame(Detail.NOT_AN_OBJECT)),
-        (b"[DONE]", bad_frame(Detail.SYNTAX)),
-        (b'{"type":"RUN_FINISHED"', bad_frame(Detail.SYNTAX)),
-        (b'{"type":"RAW","event":{"a":1', bad_frame(Detail.SYNTAX)),
-        (b'{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"a\tb"}', bad_frame(Detail.SYNTAX)),
-        (b'\xef\xbb\xbf{"type":"RUN_FINISHED"}', bad_frame(Detail.SYNTAX)),
+        ({"type": None}, broken(Detail.TYPE_FIELD)),
+        ({"type": 5}, broken(Detail.TYPE_FIELD)),
+        ({"error": "overloaded"}, broken(Detail.TYPE_FIELD)),
+        ({}, broken(Detail.TYPE_FIELD)),
+        (b"[]", broken(Detail.NOT_AN_OBJECT)),
+        (b'"RUN_FINISHED"', broken(Detail.NOT_AN_OBJECT)),
+        (b"5", broken(Detail.NOT_AN_OBJECT)),
+        (b"[DONE]", broken(Detail.SYNTAX)),
+        (b'{"type":"RUN_FINISHED"', broken(Detail.SYNTAX)),
+        (b'{"type":"RAW","event":{"a":1', broken(Detail.SYNTAX)),
+        (b'{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"a\tb"}', broken(Detail.SYNTAX)),
+        (b'\xef\xbb\xbf{"type":"RUN_FINISHED"}', broken(Detail.SYNTAX)),
     ],
     ids=repr,
 )
@@ -145,7 +143,7 @@ def test_fields(frame: bytes | dict[str, object], expected: Event | StreamBroken
 )
 def test_native_run_shapes(value: object, native: str | None) -> None:
     seen = decoded(event("CUSTOM", name="native_run", value=value))
-    assert seen == (bad_frame(Detail.NATIVE_RUN_VALUE) if native is None else NativeRun(native))
+    assert seen == (broken(Detail.NATIVE_RUN_VALUE) if native is None else NativeRun(native))
 
 
 @pytest.mark.parametrize(
@@ -170,8 +168,20 @@ def test_outcomes(outcome: object, expected: Outcome) -> None:
     assert decoded(event("RUN_FINISHED", threadId="t", runId="r", outcome=outcome)) == RunFinishedSeen("t", "r", expected)
 
 
-def test_every_outcome_has_a_word_but_unrecognised() -> None:
+def test_every_outcome_has_a_note_and_a_word_but_unrecognised() -> None:
     assert set(OUTCOMES.values()) == set(Outcome) - {Outcome.UNRECOGNISED}
+    assert set(OUTCOME_NOTES) == set(Outcome)
+
+
+def test_every_detail_has_a_reason_and_a_note() -> None:
+    assert set(FAULTS) == set(Detail)
+
+
+def test_every_fault_of_the_strict_decoder_is_a_detail() -> None:
+    for raw in (b"\xff", b"{", b'{"a":1,"a":1}', b"NaN", b"[" * 70):
+        with pytest.raises(strict_json.NotStrictJson) as refused:
+            strict_json.loads(raw)
+        assert FAULTS[Detail(refused.value.fault)][0] is Reason.BAD_FRAME
 
 
 # The table
@@ -204,7 +214,7 @@ def test_what_may_act_is_what_the_table_handles() -> None:
     for name, row in TREATMENTS.items():
         handled = row.treatment in (Treatment.VALIDATED, Treatment.EXPANDED)
         assert module._may_act(payload({"x": {"type": name}})) is handled, name
-    for name in ("native_run", "on_interrupt"):
+    for name in CUSTOM_NOTES:
         assert module._may_act(payload(event("CUSTOM", name=name)))
         assert not module._may_act(payload(event("CUSTOM", name=name + "s")))
 
@@ -246,9 +256,9 @@ def test_only_a_leading_type_looks_terminal() -> None:
     ],
 )
 def test_a_key_that_comes_twice_is_a_fault(frame: bytes) -> None:
-    assert decoded(frame) == bad_frame(Detail.DUPLICATE_KEY)
+    assert decoded(frame) == broken(Detail.DUPLICATE_KEY)
     fact = read([framed(*GOOD[:4]) + b"data: " + frame + b"\n\n" + framed(*GOOD[4:])])[1]
-    assert fact == bad_frame(Detail.DUPLICATE_KEY)
+    assert fact == broken(Detail.DUPLICATE_KEY)
 
 
 @pytest.mark.parametrize(
@@ -295,7 +305,7 @@ def test_one_event_in_many_spellings(template: str) -> None:
 def test_blanks_before_an_ignored_type_do_not_hide_it() -> None:
     assert decoded(b'{ "type" : "STATE_SNAPSHOT", "snapshot": {"type": "x"}}') == Ignored(IgnoredClass.SNAPSHOT)
     assert decoded(b'{"snapshot": {"type": "x"}, "type": "STATE_SNAPSHOT"}') == Ignored(IgnoredClass.SNAPSHOT)
-    assert decoded(b'{\x0b"type":"RAW"}') == bad_frame(Detail.SYNTAX)
+    assert decoded(b'{\x0b"type":"RAW"}') == broken(Detail.SYNTAX)
 
 
 def test_large_ignored_frames_are_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,9 +338,9 @@ def test_an_ignored_frame_that_names_a_handled_type_is_decoded_and_still_ignored
 
 def test_large_frames_without_a_leading_type() -> None:
     assert decoded({"text": LARGE, **RF}) == RunFinishedSeen("t-1", "c-1", Outcome.SUCCESS)
-    assert decoded({"text": LARGE}) == bad_frame(Detail.TYPE_FIELD)
-    assert decoded(b'"' + LARGE.encode() + b'"') == bad_frame(Detail.SYNTAX)
-    assert decoded(b'{"type":' + LARGE.encode()) == bad_frame(Detail.SYNTAX)
+    assert decoded({"text": LARGE}) == broken(Detail.TYPE_FIELD)
+    assert decoded(b'"' + LARGE.encode() + b'"') == broken(Detail.SYNTAX)
+    assert decoded(b'{"type":' + LARGE.encode()) == broken(Detail.SYNTAX)
 
 
 @pytest.mark.parametrize("kind", [name for name, row in TREATMENTS.items() if row.kept])
@@ -341,7 +351,7 @@ def test_kept_frames_have_their_own_bound(kind: str) -> None:
     for spelling in (full, dict(reversed(full.items()))):
         assert len(payload(spelling)) == 1000
         assert not isinstance(decoded(spelling, 1000), StreamBroken)
-        assert decoded(spelling, 999) == bound_exceeded(Detail.KEPT_FRAME_BYTES)
+        assert decoded(spelling, 999) == broken(Detail.KEPT_FRAME_BYTES)
     plain = payload(tc("m", "a"))
     assert plain_content(plain, len(plain)) == ("m", "a")
     assert plain_content(plain, len(plain) - 1) is None
@@ -361,7 +371,7 @@ def test_ids_are_bounded() -> None:
     longest = "m" * module.MAX_ID_CHARACTERS
     for build in (lambda m: tc(m, "a"), ts, lambda k: ks(k), lambda p: ks("k", "n", p)):
         assert not isinstance(decoded(build(longest)), StreamBroken)
-        assert decoded(build(longest + "m")) == bound_exceeded(Detail.ID_LENGTH)
+        assert decoded(build(longest + "m")) == broken(Detail.ID_LENGTH)
 
 
 def test_terminal_events_never_take_the_fast_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,7 +396,7 @@ def test_hostile_frames_take_no_quadratic_time() -> None:
 
 
 def test_o12_an_error_object_under_200_is_no_event() -> None:
-    assert read([b'event: error\ndata: {"error":"overloaded"}\n\n'])[1] == bad_frame(Detail.TYPE_FIELD)
+    assert read([b'event: error\ndata: {"error":"overloaded"}\n\n'])[1] == broken(Detail.TYPE_FIELD)
     assert read([])[1] == StreamBroken(Reason.STREAM_ENDED, Detail.NO_EVENT)
 
 
@@ -404,8 +414,8 @@ def test_o30_null_on_optional_fields_and_empty_deltas() -> None:
     parser, fact = read_events(started, NR, ts("m1", timestamp=None), tc("m1", ""), tc("m1", "a", metadata=None), {**RF, "outcome": None})
     assert fact.__class__.__name__ == "RunFinished"
     assert texts(parser) == ["a"]
-    for broken in (event("TEXT_MESSAGE_CONTENT", messageId="m1", delta=None), event("TEXT_MESSAGE_CONTENT", messageId=None, delta="a")):
-        assert read_events(RS, NR, ts("m1"), broken, RF)[1] == REQUIRED
+    for wrong in (event("TEXT_MESSAGE_CONTENT", messageId="m1", delta=None), event("TEXT_MESSAGE_CONTENT", messageId=None, delta="a")):
+        assert read_events(RS, NR, ts("m1"), wrong, RF)[1] == REQUIRED
 
 
 def test_o31_newer_types_and_reasoning_never_reach_the_text() -> None:

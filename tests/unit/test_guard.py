@@ -8,7 +8,7 @@ import pytest
 from gateway.domain.evidence import StreamBroken
 from gateway.domain.limits import StreamBounds
 from gateway.domain.reasons import Reason
-from gateway.sse_parser.events import Detail
+from gateway.sse_parser.faults import Detail
 from gateway.sse_parser.guard import Guard, Payload
 from tests.property.frames import BOUNDS, GOOD, NR, RF, RS, event, framed, new_parser, read, texts
 

@@ -8,7 +8,7 @@ from gateway.domain.evidence import Outcome, RunErrored, RunFinished, StreamBrok
 from gateway.domain.limits import StreamBounds
 from gateway.domain.reasons import Reason
 from gateway.domain.snapshot import MessageItem, ToolItem, ToolStatus
-from gateway.sse_parser.events import Detail, bad_frame, bound_exceeded, id_mismatch, stream_ended
+from gateway.sse_parser.faults import Detail, broken
 from gateway.sse_parser.parser import Batch
 from tests.property.frames import (
     BOUNDS,
@@ -54,30 +54,30 @@ def native(value: object) -> dict[str, object]:
         ((RE,), RunErrored()),
         ((RS, RE), RunErrored()),
         ((RS, ts("m1"), tc("m1", "a"), RE), RunErrored()),
-        ((RF,), bad_frame(Detail.FIRST_EVENT)),
-        ((NR, RS, RF), bad_frame(Detail.FIRST_EVENT)),
-        ((tc("m1", "a"), RS, RF), bad_frame(Detail.FIRST_EVENT)),
-        ((event("RAW", event={}), RS, RF), bad_frame(Detail.FIRST_EVENT)),
-        ((event("NEW"), RS, RF), bad_frame(Detail.FIRST_EVENT)),
-        ((RS, RS, RF), bad_frame(Detail.SECOND_RUN_STARTED)),
-        ((event("RUN_STARTED", threadId="t-2", runId="c-1"), RF), id_mismatch(Detail.RUN_STARTED_IDS)),
-        ((event("RUN_STARTED", threadId="t-1", runId="c-2"), RF), id_mismatch(Detail.RUN_STARTED_IDS)),
-        ((event("RUN_STARTED", threadId="t-1"), RF), id_mismatch(Detail.RUN_STARTED_IDS)),
-        ((RS, native("c-1"), RF), id_mismatch(Detail.NATIVE_IS_CORRELATION)),
-        ((RS, native({"runId": "C-1"}), RF), id_mismatch(Detail.NATIVE_IS_CORRELATION)),
+        ((RF,), broken(Detail.FIRST_EVENT)),
+        ((NR, RS, RF), broken(Detail.FIRST_EVENT)),
+        ((tc("m1", "a"), RS, RF), broken(Detail.FIRST_EVENT)),
+        ((event("RAW", event={}), RS, RF), broken(Detail.FIRST_EVENT)),
+        ((event("NEW"), RS, RF), broken(Detail.FIRST_EVENT)),
+        ((RS, RS, RF), broken(Detail.SECOND_RUN_STARTED)),
+        ((event("RUN_STARTED", threadId="t-2", runId="c-1"), RF), broken(Detail.RUN_STARTED_IDS)),
+        ((event("RUN_STARTED", threadId="t-1", runId="c-2"), RF), broken(Detail.RUN_STARTED_IDS)),
+        ((event("RUN_STARTED", threadId="t-1"), RF), broken(Detail.RUN_STARTED_IDS)),
+        ((RS, native("c-1"), RF), broken(Detail.NATIVE_IS_CORRELATION)),
+        ((RS, native({"runId": "C-1"}), RF), broken(Detail.NATIVE_IS_CORRELATION)),
         ((RS, NR, NR, RF), SUCCESS),
-        ((RS, NR, native("n-2"), RF), id_mismatch(Detail.NATIVE_CHANGED)),
-        ((RS, native({"run_id": ""}), RF), bad_frame(Detail.NATIVE_RUN_VALUE)),
-        ((RS, ts("m1"), te("m1"), ts("m1"), RF), bad_frame(Detail.MESSAGE_REOPENED)),
-        ((RS, ts("m1"), ts("m1"), RF), bad_frame(Detail.MESSAGE_REOPENED)),
-        ((RS, tc("m1", "a"), RF), bad_frame(Detail.MESSAGE_NOT_OPEN)),
-        ((RS, tc("m1", ""), RF), bad_frame(Detail.MESSAGE_NOT_OPEN)),
-        ((RS, ts("m1"), te("m1"), tc("m1", "a"), RF), bad_frame(Detail.MESSAGE_NOT_OPEN)),
-        ((RS, ks("k1"), ks("k1"), RF), bad_frame(Detail.TOOL_REOPENED)),
-        ((RS, ks("k1"), ke("k1"), ks("k1"), RF), bad_frame(Detail.TOOL_REOPENED)),
-        ((RS, ts("m1"), tc("m1", "a")), stream_ended(Detail.NO_TERMINAL_EVENT)),
-        ((RS, ts("m1"), te("m1"), ks("k1"), ke("k1"), kr("k1")), stream_ended(Detail.NO_TERMINAL_EVENT)),
-        ((), stream_ended(Detail.NO_EVENT)),
+        ((RS, NR, native("n-2"), RF), broken(Detail.NATIVE_CHANGED)),
+        ((RS, native({"run_id": ""}), RF), broken(Detail.NATIVE_RUN_VALUE)),
+        ((RS, ts("m1"), te("m1"), ts("m1"), RF), broken(Detail.MESSAGE_REOPENED)),
+        ((RS, ts("m1"), ts("m1"), RF), broken(Detail.MESSAGE_REOPENED)),
+        ((RS, tc("m1", "a"), RF), broken(Detail.MESSAGE_NOT_OPEN)),
+        ((RS, tc("m1", ""), RF), broken(Detail.MESSAGE_NOT_OPEN)),
+        ((RS, ts("m1"), te("m1"), tc("m1", "a"), RF), broken(Detail.MESSAGE_NOT_OPEN)),
+        ((RS, ks("k1"), ks("k1"), RF), broken(Detail.TOOL_REOPENED)),
+        ((RS, ks("k1"), ke("k1"), ks("k1"), RF), broken(Detail.TOOL_REOPENED)),
+        ((RS, ts("m1"), tc("m1", "a")), broken(Detail.NO_TERMINAL_EVENT)),
+        ((RS, ts("m1"), te("m1"), ks("k1"), ke("k1"), kr("k1")), broken(Detail.NO_TERMINAL_EVENT)),
+        ((), broken(Detail.NO_EVENT)),
     ],
 )
 def test_order_and_ids(events: tuple[object, ...], fact: StreamFact) -> None:
@@ -167,7 +167,7 @@ def test_subagents_say_nothing_here() -> None:
     assert fact == SUCCESS
     assert texts(parser) == ["outer"]
     assert parser.counts.dropped_text == 6
-    assert fact_of(RS, ts("s1", subagentRunId="s"), ts("s1"), RF) == bad_frame(Detail.MESSAGE_REOPENED)
+    assert fact_of(RS, ts("s1", subagentRunId="s"), ts("s1"), RF) == broken(Detail.MESSAGE_REOPENED)
 
 
 # Chunks
@@ -242,7 +242,7 @@ def test_chunks_and_long_forms_meet() -> None:
     ],
 )
 def test_chunks_that_contradict(events: tuple[object, ...], detail: Detail) -> None:
-    assert fact_of(RS, *events, RF) == bad_frame(detail)
+    assert fact_of(RS, *events, RF) == broken(detail)
 
 
 def test_dropped_chunks_leak_into_no_message() -> None:
@@ -255,7 +255,7 @@ def test_dropped_chunks_leak_into_no_message() -> None:
         assert parser.counts.dropped_text == 3
     mixed = tk("m1", "not said", subagentRunId="s")
     assert texts(read_events(RS, tk("m1", "a"), mixed, tk("m1", "b"), RF)[0]) == ["ab"]
-    assert fact_of(RS, tk("m1", "a"), mixed, tk(None, "whose?"), RF) == bad_frame(Detail.CHUNK_WITHOUT_ID)
+    assert fact_of(RS, tk("m1", "a"), mixed, tk(None, "whose?"), RF) == broken(Detail.CHUNK_WITHOUT_ID)
     parser, fact = read_events(RS, tk("m1", "a"), kk("k1", "n"), mixed, RF)
     assert (fact, texts(parser)) == (SUCCESS, ["a"])
 
@@ -266,15 +266,15 @@ def test_dropped_chunks_leak_into_no_message() -> None:
 def test_bounds() -> None:
     few = replace(BOUNDS, messages=2, tools=2, text_bytes=6)
     assert fact_of(RS, ts("m1"), ts("m2"), ks("k1"), ks("k2"), RF, bounds=few) == SUCCESS
-    assert fact_of(RS, ts("m1"), ts("m2"), ts("m3"), RF, bounds=few) == bound_exceeded(Detail.MESSAGES)
-    assert fact_of(RS, tk("m1"), tk("m2"), tk("m3"), RF, bounds=few) == bound_exceeded(Detail.MESSAGES)
-    assert fact_of(RS, ks("k1"), ks("k2"), ks("k3"), RF, bounds=few) == bound_exceeded(Detail.TOOLS)
-    assert fact_of(RS, kk("k1", "n"), kk("k2", "n"), kk("k3", "n"), RF, bounds=few) == bound_exceeded(Detail.TOOLS)
+    assert fact_of(RS, ts("m1"), ts("m2"), ts("m3"), RF, bounds=few) == broken(Detail.MESSAGES)
+    assert fact_of(RS, tk("m1"), tk("m2"), tk("m3"), RF, bounds=few) == broken(Detail.MESSAGES)
+    assert fact_of(RS, ks("k1"), ks("k2"), ks("k3"), RF, bounds=few) == broken(Detail.TOOLS)
+    assert fact_of(RS, kk("k1", "n"), kk("k2", "n"), kk("k3", "n"), RF, bounds=few) == broken(Detail.TOOLS)
     users = [{**ts(f"u{number}"), "role": "user"} for number in range(33)]
     assert fact_of(RS, *users[:32], RF, bounds=few) == SUCCESS
-    assert fact_of(RS, *users, RF, bounds=few) == bound_exceeded(Detail.IGNORED_MESSAGES)
+    assert fact_of(RS, *users, RF, bounds=few) == broken(Detail.IGNORED_MESSAGES)
     chunks = [tk(f"u{number}", "x", role="user") for number in range(33)]
-    assert fact_of(RS, *chunks, RF, bounds=few) == bound_exceeded(Detail.IGNORED_MESSAGES)
+    assert fact_of(RS, *chunks, RF, bounds=few) == broken(Detail.IGNORED_MESSAGES)
 
 
 def test_text_is_bounded_in_cleaned_bytes_and_what_fits_is_kept() -> None:
@@ -286,10 +286,10 @@ def test_text_is_bounded_in_cleaned_bytes_and_what_fits_is_kept() -> None:
         (["\x00", "\x00", "a"], "\ufffd\ufffd"),
     ):
         parser, fact = read_events(RS, ts("m1"), *(tc("m1", piece) for piece in pieces), RF, bounds=few)
-        assert fact == bound_exceeded(Detail.TEXT_BYTES)
+        assert fact == broken(Detail.TEXT_BYTES)
         assert texts(parser) == [kept]
     assert fact_of(RS, ts("m1"), tc("m1", "abcdef"), tc("m1", ""), RF, bounds=few) == SUCCESS
-    assert fact_of(RS, tk("m1", "abcdefg"), RF, bounds=few) == bound_exceeded(Detail.TEXT_BYTES)
+    assert fact_of(RS, tk("m1", "abcdefg"), RF, bounds=few) == broken(Detail.TEXT_BYTES)
 
 
 # The façade
@@ -314,7 +314,7 @@ def test_batches_tell_news_once() -> None:
 
 def test_the_end_comes_with_what_went_before_it() -> None:
     batch = new_parser().feed(framed(*GOOD[:4]) + b"data: x\n\n" + framed(*GOOD[4:]))
-    assert batch.end == bad_frame(Detail.SYNTAX)
+    assert batch.end == broken(Detail.SYNTAX)
     assert [change.__class__.__name__ for change in batch.changes] == ["MessageStarted", "TextAppended"]
     assert (batch.started, batch.native_run_id, batch.activity) == (True, "n-1", True)
 
@@ -323,7 +323,7 @@ def test_after_a_fault_it_stays_a_fault() -> None:
     parser = new_parser()
     parser.feed(framed(RS, RS))
     assert parser.feed(framed(RF)) == Batch()
-    assert parser.end() == bad_frame(Detail.SECOND_RUN_STARTED)
+    assert parser.end() == broken(Detail.SECOND_RUN_STARTED)
     assert (parser.counts.frames, parser.counts.after_terminal) == (2, 0)
 
 
@@ -331,7 +331,7 @@ def test_after_the_end_of_the_body_nothing_counts() -> None:
     parser = new_parser()
     parser.feed(framed(*GOOD[:-1]))
     ended = parser.end()
-    assert ended == stream_ended(Detail.NO_TERMINAL_EVENT)
+    assert ended == broken(Detail.NO_TERMINAL_EVENT)
     assert parser.feed(framed(RF)) == Batch()
     assert parser.end() == ended
     assert parser.counts.frames == len(GOOD) - 1
@@ -347,7 +347,7 @@ def test_a_guard_fault_after_a_terminal_event_changes_nothing() -> None:
 def test_a_fault_in_a_read_of_its_own_is_told_in_its_batch() -> None:
     parser = new_parser()
     parser.feed(framed(RS))
-    assert parser.feed(framed(tc("m1", "a"))) == Batch(end=bad_frame(Detail.MESSAGE_NOT_OPEN), activity=True)
+    assert parser.feed(framed(tc("m1", "a"))) == Batch(end=broken(Detail.MESSAGE_NOT_OPEN), activity=True)
     assert parser.feed(framed(tc("m1", "a"))) == Batch()
 
 
@@ -358,8 +358,8 @@ def test_o13_terminal_event_without_blank_line() -> None:
     start = framed(*GOOD[:-1])
     last = b"data: " + payload(RF)
     for tail, fact in (
-        (b"", stream_ended(Detail.OPEN_FRAME)),
-        (b"\n", stream_ended(Detail.OPEN_FRAME)),
+        (b"", broken(Detail.OPEN_FRAME)),
+        (b"\n", broken(Detail.OPEN_FRAME)),
         (b"\n\n", SUCCESS),
     ):
         assert read([start + last + tail])[1] == fact
@@ -401,12 +401,12 @@ def test_o28_the_first_terminal_event_decides() -> None:
 )
 def test_o29_run_finished_with_other_ids(finished: dict[str, object]) -> None:
     parser, fact = read_events(*GOOD[:-1], finished, RF)
-    assert fact == id_mismatch(Detail.RUN_FINISHED_IDS)
+    assert fact == broken(Detail.RUN_FINISHED_IDS)
     assert texts(parser) == ["Hello world"]
 
 
 def test_o29_two_native_ids_and_a_wrong_start() -> None:
-    assert fact_of(RS, NR, native({"run_id": "n-2"}), RF) == id_mismatch(Detail.NATIVE_CHANGED)
+    assert fact_of(RS, NR, native({"run_id": "n-2"}), RF) == broken(Detail.NATIVE_CHANGED)
     parser, _ = read_events(RS, NR, native({"run_id": "n-2"}), RF)
     assert parser.native_run_id == "n-1"
     assert fact_of(event("RUN_STARTED", threadId="t-2", runId="c-2"), RF).__class__ is StreamBroken
