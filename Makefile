@@ -6,9 +6,10 @@ PY := $(VENV)/bin/python
 BASE_PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3; do command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 EXTRAS := dev,agent,embedded
 INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
-XDIST ?= -n 2
+XDIST ?= -n 2 --dist loadgroup
+UPSTREAMS := $(patsubst tests/upstreams/%.txt,.upstreams/%/.installed,$(wildcard tests/upstreams/*.txt))
 
-.PHONY: help setup demo test test-all check format bench docs pins
+.PHONY: help upstreams setup demo test test-all check format bench docs pins
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -27,6 +28,16 @@ $(INSTALLED): pyproject.toml constraints.txt
 	  $(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt uv && \
 	  $(VENV)/bin/uv pip install --quiet --python $(PY) --constraint constraints.txt --editable ".[$(EXTRAS)]"; \
 	fi
+	@touch $@
+
+upstreams: $(UPSTREAMS) ## install the servers of others that some tests run, each in an environment of its own
+
+# In another directory, because uv would apply this project's pins.
+.upstreams/%/.installed: tests/upstreams/%.txt | setup
+	@echo "Setting up .upstreams/$* (once) ..." >&2
+	@uv="$$(command -v uv || echo $(CURDIR)/$(VENV)/bin/uv)"; export UV_PYTHON_DOWNLOADS=never; cd / && \
+	"$$uv" venv --quiet --clear --python "$$(command -v $(BASE_PYTHON))" "$(CURDIR)/.upstreams/$*" && \
+	"$$uv" pip install --quiet --python "$(CURDIR)/.upstreams/$*/bin/python" --requirement "$(CURDIR)/$<"
 	@touch $@
 
 demo: setup ## the whole system on this machine: Postgres, an agent, the gateway, a chat page

@@ -1,10 +1,11 @@
-"""Fixtures of all tests: PostgreSQL, the event loop, the `--slow` switch. What only one folder needs lives there."""
+"""Fixtures of all tests: PostgreSQL, native servers, the event loop, the `--slow` switch. What only one folder needs lives there."""
 
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from gateway.store.database import Database
+from tests.support.native_servers import NATIVE_SERVERS, NativeServer, NativeServers
 from tests.support.postgres import MAJORS, PostgresForTests, Servers
 
 
@@ -42,6 +43,21 @@ def postgres(postgres_servers: Servers) -> PostgresForTests:
 def each_postgres(request: pytest.FixtureRequest, postgres_servers: Servers) -> PostgresForTests:
     """Each supported major in turn."""
     return postgres_servers.of(request.param)
+
+
+@pytest.fixture(scope="session")
+def native_servers(postgres_servers: Servers) -> Iterator[NativeServers]:
+    servers = NativeServers(postgres_servers)
+    yield servers
+    servers.stop()
+
+
+@pytest.fixture(
+    scope="session", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in NATIVE_SERVERS], ids=NATIVE_SERVERS
+)
+def native_server(request: pytest.FixtureRequest, native_servers: NativeServers) -> NativeServer:
+    """Each native upstream in turn. The tests of one stay in one test process, so that each server starts once."""
+    return native_servers.of(request.param)
 
 
 @pytest.fixture
