@@ -9,6 +9,8 @@ from gateway.domain.evidence import (
     LeaseLost,
     LookedUp,
     LookupStatus,
+    NativeOutcome,
+    NativeRead,
     NotSent,
     Outcome,
     Rejected,
@@ -66,6 +68,8 @@ def _target(current: Execution, fact: Fact, thread_bound: bool) -> Transition | 
             return Transition(Execution.UNKNOWN, Reason.LEASE_LOST)
         case LookedUp(status=status):
             return _looked_up(status)
+        case NativeRead(outcome=native_outcome):
+            return _native(native_outcome)
         case _:
             assert_never(fact)
 
@@ -96,3 +100,23 @@ def _looked_up(status: LookupStatus) -> Transition | None:
             return None
         case _:
             assert_never(status)
+
+
+def _native(outcome: NativeOutcome) -> Transition | None:
+    match outcome:
+        case NativeOutcome.COMPLETED:
+            return Transition(Execution.SUCCEEDED)
+        case NativeOutcome.WAITING:
+            return Transition(Execution.WAITING)
+        case NativeOutcome.UNSUPPORTED:
+            return Transition(Execution.FAILED, Reason.INTERRUPT_UNSUPPORTED, blocks=Reason.INTERRUPT_UNSUPPORTED)
+        case NativeOutcome.CANCELLED:
+            return Transition(Execution.FAILED, Reason.CANCELLED_UPSTREAM)
+        case NativeOutcome.FAILED:
+            return Transition(Execution.FAILED, Reason.UPSTREAM_ERROR)
+        case NativeOutcome.NOT_APPLIED:
+            return Transition(Execution.UNKNOWN, Reason.DECISION_NOT_APPLIED, attention=Attention.OPERATOR)
+        case NativeOutcome.ACTIVE | NativeOutcome.UNCLEAR:
+            return None
+        case _:
+            assert_never(outcome)

@@ -6,6 +6,7 @@ Each is a frozen value without payload text. `decide` turns them into transition
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gateway.domain.confirmation import Question
 from gateway.domain.reasons import Reason
 
 
@@ -110,7 +111,31 @@ class LookedUp:
     status: LookupStatus
 
 
-Fact = NotSent | Rejected | BadResponse | StreamBroken | RunErrored | RunFinished | LeaseLost | LookedUp
+class NativeOutcome(StrEnum):
+    """What run look-up and thread state say together (`domain.native`). ACTIVE and UNCLEAR prove nothing."""
+
+    COMPLETED = "completed"
+    WAITING = "waiting"
+    """Exactly one valid prompt is pending."""
+    UNSUPPORTED = "unsupported"
+    """It waits for something that cannot be answered here: several interrupts, another form, a breakpoint."""
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+    NOT_APPLIED = "not_applied"
+    """A resume ended, and the question that it answered is still pending."""
+    ACTIVE = "active"
+    UNCLEAR = "unclear"
+
+
+@dataclass(frozen=True, slots=True)
+class NativeRead:
+    """The verdict on a native run. `question`: what it waits for, exactly when `outcome` is WAITING."""
+
+    outcome: NativeOutcome
+    question: Question | None = None
+
+
+Fact = NotSent | Rejected | BadResponse | StreamBroken | RunErrored | RunFinished | LeaseLost | LookedUp | NativeRead
 """All that may move a run after admission, other than the fence, RUN_STARTED and an operator's act."""
 
 TerminalFact = RunErrored | RunFinished

@@ -10,6 +10,7 @@ ApplicationId = NewType("ApplicationId", UUID)
 ConversationId = NewType("ConversationId", UUID)
 RunId = NewType("RunId", UUID)
 ItemId = NewType("ItemId", UUID)
+InterruptId = NewType("InterruptId", UUID)
 CorrelationId = NewType("CorrelationId", UUID)
 """The AG-UI `runId` that we send upstream (contract B4): fresh for each run, no idempotency key."""
 AttemptToken = NewType("AttemptToken", UUID)

@@ -47,6 +47,7 @@ class Detail(StrEnum):
     RUN_FINISHED_IDS = "run_finished_ids"
     NATIVE_IS_CORRELATION = "native_is_correlation"
     NATIVE_CHANGED = "native_changed"
+    MESSAGE_TUPLE = "message_tuple"
 
 
 FAULTS: Final[Mapping[Detail, tuple[Reason, str]]] = {
@@ -82,7 +83,8 @@ FAULTS: Final[Mapping[Detail, tuple[Reason, str]]] = {
     Detail.RUN_STARTED_IDS: (Reason.ID_MISMATCH, "RUN_STARTED with ids that are not this run's."),
     Detail.RUN_FINISHED_IDS: (Reason.ID_MISMATCH, "RUN_FINISHED with ids that are not this run's."),
     Detail.NATIVE_IS_CORRELATION: (Reason.ID_MISMATCH, "The native run id is the id that we sent."),
-    Detail.NATIVE_CHANGED: (Reason.ID_MISMATCH, "CUSTOM native_run came again with another id."),
+    Detail.NATIVE_CHANGED: (Reason.ID_MISMATCH, "The native run id came again, and it was another one."),
+    Detail.MESSAGE_TUPLE: (Reason.BAD_FRAME, "Native profile: a `messages` event that is no pair of a message and what is about it."),
 }
 """What each detail belongs to and means; the docs are generated from it."""
 

@@ -24,6 +24,8 @@ _SPACE: Final = 0x20
 _NEWLINES: Final = re.compile(rb"\n+")
 _UTF8_PIECE_BYTES: Final = 8 * 1024
 
+MAX_EVENT_NAME_BYTES: Final = 64
+"""Real ones have up to nine, and a subgraph's path behind them."""
 Payload = bytes | bytearray
 """The data of one frame. A bytearray is handed over: nobody else holds it."""
 
@@ -236,12 +238,45 @@ class Guard:
         self.events += 1
         if not _is_utf8(block):
             self.fault = broken(Detail.UTF8)
-        elif not _keep_data(block):
+        elif not self._keep(block):
             self.comments += 1
         elif not block or block.isspace():
             self.empty += 1
         else:
             frames.append(block)
+
+    def _keep(self, block: bytearray) -> bool:
+        """Leave in `block` what its frame is made of. False: it has no data."""
+        return _keep_data(block)
+
+
+class NamedGuard(Guard):
+    """The same for a protocol that names its events: a frame is the event's name, an LF, and the payload.
+
+    A frame of one data line and no name may come as the payload alone (`Guard`'s short ways): no name that anybody looks for.
+    """
+
+    __slots__ = ()
+
+    def _keep(self, block: bytearray) -> bool:
+        name = _event_name(block)
+        if not _keep_data(block):
+            return False
+        if block and not block.isspace():
+            block[:0] = name + b"\n"
+        return True
+
+
+def _event_name(block: bytearray) -> bytes:
+    """The value of the block's last event line; empty where there is none, or one that is no name."""
+    start = block.rfind(b"\nevent:") + 1
+    if start == 0 and not block.startswith(b"event:"):
+        return b""
+    start += len(b"event:")
+    end = block.find(b"\n", start)
+    name = bytes(block[start : start + MAX_EVENT_NAME_BYTES + 2] if end < 0 else block[start : min(end, start + MAX_EVENT_NAME_BYTES + 2)])
+    name = name.removeprefix(b" ")
+    return name if len(name) <= MAX_EVENT_NAME_BYTES else b""
 
 
 def _is_utf8(text: Payload) -> bool:
