@@ -1,11 +1,11 @@
 """Writes the pages under docs/ that are made from code; with --check it writes nothing and fails when one is not as it would be written.
 
-Pages: settings, problems, reasons, states, events, cli. Their words come from the code, but for the notes to operators on reasons, which
-are here.
+Pages: those of PAGES. Their words come from the code, but for the notes to operators on reasons, which are here.
 """
 
 import argparse
 import importlib.util
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +15,15 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from gateway.cli.parser import build_parser  # noqa: E402 - the checkout's own, whatever is installed
+from gateway.domain.confirmation import (  # noqa: E402
+    EXPIRES_AT_PATTERN,
+    MAX_COMMENT_CHARACTERS,
+    MAX_PROMPT_DESCRIPTION_CHARACTERS,
+    MAX_PROMPT_TITLE_CHARACTERS,
+    PROMPT_TYPE,
+    PROMPT_VERSION,
+    Action,
+)
 from gateway.domain.problems import PROBLEMS  # noqa: E402
 from gateway.domain.reasons import REASON_MESSAGES, Reason  # noqa: E402
 from gateway.domain.states import (  # noqa: E402
@@ -217,6 +226,54 @@ def cli_page() -> str:
     return _page(lines)
 
 
+def approval_schemas_page() -> str:
+    """docs/approval-schemas.md."""
+    actions = [action.value for action in Action]
+    comment = {"type": "string", "maxLength": MAX_COMMENT_CHARACTERS}
+    prompt: dict[str, object] = {
+        "type": {"const": PROMPT_TYPE},
+        "version": {"const": PROMPT_VERSION},
+        "title": {"type": "string", "minLength": 1, "maxLength": MAX_PROMPT_TITLE_CHARACTERS},
+        "description": {"type": "string", "maxLength": MAX_PROMPT_DESCRIPTION_CHARACTERS},
+        "actions": {"type": "array", "items": {"enum": actions}, "minItems": len(actions), "maxItems": len(actions), "uniqueItems": True},
+        "expires_at": {"anyOf": [{"type": "null"}, {"type": "string", "pattern": EXPIRES_AT_PATTERN}]},
+        "comment_max_chars": {"type": "integer", "minimum": 0, "maximum": MAX_COMMENT_CHARACTERS},
+    }
+    answer: dict[str, object] = {"action": {"enum": actions}, "comment": comment}
+    return _page(
+        [
+            "# Approval: the question and the answer",
+            "",
+            "What an agent gives to `interrupt()`, and what `interrupt()` returns, as JSON Schema (2020-12). There is no other form: a value",
+            "that does not fit makes the run `failed` with `interrupt_unsupported`, and its conversation takes no further task.",
+            "",
+            "## The question",
+            "",
+            *_schema(prompt, required=[key for key in prompt if key != "comment_max_chars"]),
+            "",
+            "Beyond the schema: title and description are plain text, without control characters (line ends and tabs only in the",
+            "description), halves of surrogate pairs and characters that turn the direction of text; the title is not blank; `expires_at` is a",
+            "real moment.",
+            f"Without `comment_max_chars` a comment has at most {MAX_COMMENT_CHARACTERS} characters; with 0 there is none.",
+            "",
+            "## The answer",
+            "",
+            *_schema(answer, required=["action"]),
+        ]
+    )
+
+
+def _schema(properties: Mapping[str, object], *, required: Sequence[str]) -> list[str]:
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+    return ["```json", *json.dumps(schema, indent=2).splitlines(), "```"]
+
+
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "settings": settings_page,
     "problems": problems_page,
@@ -224,6 +281,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "states": states_page,
     "events": events_page,
     "cli": cli_page,
+    "approval-schemas": approval_schemas_page,
 }
 
 

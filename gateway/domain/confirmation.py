@@ -1,7 +1,7 @@
 """The one question that an agent may ask a person, version 1 of `agentifui.acceptance.confirmation`, and the answer to it (contract E3).
 
 Strict and closed: what is not exactly this form is None, and never a reduced form of it. Pure: what is pending is `native`, who may answer
-is `admission`. docs/approval.md has the JSON schemas, made from the numbers here.
+is `admission`. docs/approval-schemas.md has the JSON schemas, made from the numbers here.
 """
 
 import hashlib

@@ -10,6 +10,7 @@ from typing import Final
 from gateway.domain.evidence import LookedUp, LookupStatus
 from gateway.domain.ids import NativeRunId, ThreadId
 from gateway.domain.limits import MAX_REPLY_BODY_BYTES
+from gateway.domain.strict_json import Json
 from gateway.http_client import CallFault, HttpClient
 from gateway.upstream.endpoint import Endpoint, path_segment
 from gateway.upstream.faults import CALL_SECONDS, UpstreamFailed, UpstreamFault, json_object_of
@@ -39,8 +40,11 @@ async def fetch_run_status(
         max_bytes=MAX_REPLY_BODY_BYTES,
     )
     told = json_object_of(reply, expected=frozenset({200}))
-    if isinstance(told, UpstreamFailed):
-        return told
+    return told if isinstance(told, UpstreamFailed) else run_status(told, thread_id, native_run_id)
+
+
+def run_status(told: Mapping[str, Json], thread_id: str, native_run_id: str) -> LookupStatus | UpstreamFailed:
+    """What a run's JSON says, when its ids are those that were asked for."""
     if told.get("thread_id") != thread_id or told.get("run_id") != native_run_id:
         return UpstreamFailed(UpstreamFault.OTHER_IDS, status=200)
     status = told.get("status")

@@ -12,6 +12,8 @@ from gateway.domain.evidence import (
     LeaseLost,
     LookedUp,
     LookupStatus,
+    NativeOutcome,
+    NativeRead,
     NotSent,
     NotSentProof,
     Outcome,
@@ -22,7 +24,7 @@ from gateway.domain.evidence import (
     StreamBroken,
 )
 from gateway.domain.reasons import Reason
-from gateway.domain.states import ALLOWED, OVER, Execution
+from gateway.domain.states import ALLOWED, OVER, Attention, Execution
 
 STREAM_REASONS = (
     Reason.STREAM_ENDED,
@@ -43,6 +45,7 @@ FACTS: list[Fact] = [
     *(RunFinished(outcome) for outcome in Outcome),
     LeaseLost(),
     *(LookedUp(status) for status in LookupStatus),
+    *(NativeRead(outcome) for outcome in NativeOutcome),
 ]
 AFTER_FENCE = (Execution.DISPATCHED, Execution.RUNNING, Execution.UNKNOWN)
 
@@ -59,7 +62,7 @@ def test_total_and_never_outside_the_table(state: Execution, bound: bool) -> Non
         if transition is None:
             continue
         assert transition.to in ALLOWED[state], fact
-        assert (transition.reason is None) is (transition.to is Execution.SUCCEEDED), fact
+        assert (transition.reason is None) is (transition.to in (Execution.SUCCEEDED, Execution.WAITING)), fact
 
 
 @pytest.mark.parametrize("state", [*sorted(OVER), Execution.WAITING])
@@ -78,6 +81,16 @@ def test_what_is_over_is_left_alone(state: Execution) -> None:
         (Rejected(404), Transition(Execution.FAILED, Reason.THREAD_GONE, blocks=Reason.THREAD_GONE)),
         (RunErrored(), Transition(Execution.FAILED, Reason.UPSTREAM_ERROR)),
         (RunFinished(Outcome.SUCCESS), Transition(Execution.SUCCEEDED)),
+        (NativeRead(NativeOutcome.COMPLETED), Transition(Execution.SUCCEEDED)),
+        (NativeRead(NativeOutcome.WAITING), Transition(Execution.WAITING)),
+        (
+            NativeRead(NativeOutcome.UNSUPPORTED),
+            Transition(Execution.FAILED, Reason.INTERRUPT_UNSUPPORTED, blocks=Reason.INTERRUPT_UNSUPPORTED),
+        ),
+        (NativeRead(NativeOutcome.CANCELLED), Transition(Execution.FAILED, Reason.CANCELLED_UPSTREAM)),
+        (NativeRead(NativeOutcome.FAILED), Transition(Execution.FAILED, Reason.UPSTREAM_ERROR)),
+        (NativeRead(NativeOutcome.ACTIVE), None),
+        (NativeRead(NativeOutcome.UNCLEAR), None),
         (
             RunFinished(Outcome.INTERRUPT),
             Transition(Execution.FAILED, Reason.INTERRUPT_UNSUPPORTED, blocks=Reason.INTERRUPT_UNSUPPORTED),
@@ -132,9 +145,16 @@ def test_proof_of_not_sent_releases_but_not_what_runs() -> None:
     assert decide(Execution.RUNNING, proof) is None
 
 
-def test_success_needs_one_of_two_facts() -> None:
+def test_success_needs_one_of_three_facts() -> None:
     for state in Execution:
         for fact in FACTS:
             transition = decide(state, fact)
             if transition is not None and transition.to is Execution.SUCCEEDED:
-                assert fact in (RunFinished(Outcome.SUCCESS), LookedUp(LookupStatus.SUCCESS))
+                assert fact in (RunFinished(Outcome.SUCCESS), LookedUp(LookupStatus.SUCCESS), NativeRead(NativeOutcome.COMPLETED))
+
+
+def test_a_decision_that_was_not_applied_is_an_operators() -> None:
+    fact = NativeRead(NativeOutcome.NOT_APPLIED)
+    expected = Transition(Execution.UNKNOWN, Reason.DECISION_NOT_APPLIED, attention=Attention.OPERATOR)
+    assert decide(Execution.RUNNING, fact) == expected
+    assert decide(Execution.UNKNOWN, fact) is None
