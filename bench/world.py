@@ -114,7 +114,7 @@ async def _configure(url: str, upstream_port: int, applications: int) -> tuple[A
 async def new_application(database: Database, name: str, base_url: str) -> ApplicationId:
     """A public application of a provider of its own."""
     await providers.create(database, name=name, base_url=base_url, trusted_hosts={"127.0.0.1"})
-    new = NewApplication(name=name, provider_name=name, config=langchain_config(ASSISTANT), audience=Audience(), token="bench-token")
+    new = NewApplication(name=name, provider=name, config=langchain_config(ASSISTANT), audience=Audience(), token="bench-token")
     return await applications.create(database, Vault(KeyRing([ENCRYPTION_KEY])), new)
 
 

@@ -110,7 +110,7 @@ class Gate:
         if (submitted := _submitted(context)) is not None:
             return _replay(access, submitted, submission)
         try:
-            self._check_open(application_id, context, submission)
+            await self._check_open(application_id, context, submission)
             await moderate(submission.text, self.moderators, seconds=self.moderation_seconds)
         except Refused as refusal:
             return await self._replay_or(refusal, access, application_id, submission)
@@ -139,10 +139,10 @@ class Gate:
             raise Refused(Code.ACCOUNT_INACTIVE)
         return context
 
-    def _check_open(self, application_id: ApplicationId, context: ContextRow, submission: Submission) -> None:
+    async def _check_open(self, application_id: ApplicationId, context: ContextRow, submission: Submission) -> None:
         if context.closed is not None:
             raise Refused(_REFUSALS[Verdict(context.closed)])
-        if not self.vault.can_open(application_id, context.token_ciphertext, context.token_key_id):
+        if await self.vault.fault(application_id, context.token_ciphertext, context.token_key_id) is not None:
             raise Refused(Code.APP_DISABLED)
         if submission.conversation_id is not None:
             if not context.conversation_found:

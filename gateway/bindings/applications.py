@@ -4,19 +4,19 @@ Each act is one transaction under the lock that admission takes, so no run is ad
 an application is in `visible`, what a run uses of it in `resolve`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, Protocol
 from uuid import UUID, uuid4
 
 from gateway.bindings.config import ApplicationConfig, BackendType, checked_assistant_id
-from gateway.bindings.faults import invalid
 from gateway.bindings.fingerprint import binding_fingerprint, profile_of
-from gateway.bindings.providers import checked_name, refuse_while_runs_are_in_the_way
+from gateway.bindings.providers import ChangeReport, checked_name, refuse_while_runs_are_in_the_way, unique_names
 from gateway.bindings.urls import origin
 from gateway.bindings.vault import Vault, validate_token
 from gateway.domain.audit import THE_GATEWAY, Act, Actor, Entry, TargetKind
+from gateway.domain.faults import invalid
 from gateway.domain.ids import ApplicationId
 from gateway.domain.problems import Code, Refused
 from gateway.domain.text import is_storable
@@ -26,11 +26,12 @@ from gateway.store import audit
 from gateway.store import providers as provider_rows
 from gateway.store.applications import ApplicationRow
 from gateway.store.database import Database, Transaction
-from gateway.store.errors import ConstraintViolated
+from gateway.store.which import Which
 
 MAX_DESCRIPTION_CHARACTERS: Final = 2000
 MAX_PEOPLE: Final = 1000
 """Groups or users of one application."""
+_UNIQUE_NAME: Final = "application_name_unique"
 
 
 class Visibility(StrEnum):
@@ -54,10 +55,10 @@ class Audience:
 
 @dataclass(frozen=True, slots=True)
 class NewApplication:
-    """An application to be made. Without a token it is listed and not available."""
+    """An application to be made; `provider` is the id or name of one. Without a token it is listed and not available."""
 
     name: str
-    provider_name: str
+    provider: Which
     config: ApplicationConfig
     audience: Audience
     token: str | None = field(default=None, repr=False)
@@ -65,9 +66,13 @@ class NewApplication:
 
 @dataclass(frozen=True, slots=True)
 class ApplicationChange:
-    """What to change; None leaves a thing as it is. `assistant_id` alone is short for the present `config` with another assistant."""
+    """What to change; None leaves a thing as it is. `assistant_id` alone is short for the present `config` with another assistant.
 
-    provider_name: str | None = None
+    `drop_owner`: it has no owner any more.
+    """
+
+    name: str | None = None
+    provider: Which | None = None
     config: ApplicationConfig | None = None
     assistant_id: str | None = None
     description: str | None = None
@@ -75,14 +80,8 @@ class ApplicationChange:
     groups: tuple[str, ...] | None = None
     owner_subject: str | None = None
     users: tuple[str, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeReport:
-    """`moved`: bindings were ended for good. `token_dropped`: the origin changed, so a token for the new one is needed."""
-
-    moved: bool
-    token_dropped: bool
+    enabled: bool | None = None
+    drop_owner: bool = False
 
 
 class CheckCapabilities(Protocol):
@@ -101,72 +100,74 @@ async def create(db: Database, vault: Vault, new: NewApplication, *, actor: Acto
     ciphertext, key_id = None, None
     if new.token is not None:
         _check_takes_token(new.config.backend_type)
-        ciphertext, key_id = vault.seal(application_id, validate_token(new.token))
-    try:
+        ciphertext, key_id = await vault.seal(application_id, validate_token(new.token))
+    with unique_names(_UNIQUE_NAME):
         async with db.transaction() as tx:
-            provider = await _held_provider(tx, new.provider_name)
+            provider = await _held_provider(tx, new.provider)
             token = {"token_ciphertext": ciphertext, "token_key_id": key_id}
             wanted = _config_params(new.config) | _audience_params(new.audience) | token
             await rows.create(tx, {"application_id": application_id, "provider_id": provider.provider_id, "name": new.name, **wanted})
             detail = {"name": new.name, "provider": provider.name, "token": ciphertext is not None}
             await audit.record(tx, _entry(actor, Act.APP_CREATE, application_id, detail))
             await tx.commit()
-    except ConstraintViolated as violated:
-        if violated.constraint == "application_name_unique":
-            raise Refused(Code.ALREADY_EXISTS) from None
-        raise
     return application_id
 
 
-async def find(db: Database, name: str) -> ApplicationRow:
-    """The application of that name. Raises Refused(NOT_FOUND)."""
-    return _found(await rows.find(db, name))
+async def find(db: Database, which: Which) -> ApplicationRow:
+    """The application of that id or name. Raises Refused(NOT_FOUND)."""
+    return _found(await rows.find(db, which))
 
 
-async def change(db: Database, name: str, wanted: ApplicationChange, *, actor: Actor = THE_GATEWAY) -> ChangeReport:
+async def change(db: Database, which: Which, wanted: ApplicationChange, *, actor: Actor = THE_GATEWAY) -> ChangeReport:
     """Change an application; nothing else happens when all is as wanted already.
 
     A changed endpoint, assistant or profile raises config_version and ends the bindings for good, and is refused while a run holds a slot
-    or is not saved. Raises Refused: configuration_invalid, not_found (also the provider), backend_type_fixed, change_blocked.
+    or is not saved. Switched off: new use stops, running streams go on. Raises Refused: configuration_invalid, not_found (also the
+    provider), already_exists, backend_type_fixed, change_blocked.
     """
-    async with db.transaction() as tx:
-        # Providers are locked before applications, here as everywhere.
-        provider = await _held_provider(tx, wanted.provider_name) if wanted.provider_name is not None else None
-        row = _found(await rows.lock(tx, name))
-        config, audience = _wanted_config(row, wanted), _wanted_audience(row, wanted)
-        _check_audience(audience)
-        fixed = (config.backend_type.value, config.human_input) != (row.backend_type, row.human_input)
-        if fixed and await rows.has_history(tx, row.application_id):
-            raise Refused(Code.BACKEND_TYPE_FIXED)
-        base_url = row.base_url if provider is None else provider.base_url
-        moved = _served_by(base_url, config) != _served_by(row.base_url, _config_of(row))
-        token_dropped = row.token_ciphertext is not None and origin(base_url) != origin(row.base_url)
-        provider_id = row.provider_id if provider is None else provider.provider_id
-        place = {"application_id": row.application_id, "provider_id": provider_id}
-        if moved:
-            await refuse_while_runs_are_in_the_way(tx, [row.application_id])
-            await rows.move(tx, [row.application_id], drop_token=token_dropped)
-        await rows.save(tx, place | _config_params(config) | _audience_params(audience))
-        if changed := _changed(row, provider_id, config, audience):
-            detail = {"name": name, "changed": changed, "moved": moved, "token_dropped": token_dropped}
-            await audit.record(tx, _entry(actor, Act.APP_SET, row.application_id, detail))
-        await tx.commit()
-    return ChangeReport(moved=moved, token_dropped=token_dropped)
+    if wanted.name is not None:
+        checked_name(wanted.name)
+    with unique_names(_UNIQUE_NAME):
+        async with db.transaction() as tx:
+            # Providers are locked before applications, here as everywhere.
+            provider = await _held_provider(tx, wanted.provider) if wanted.provider is not None else None
+            row = _found(await rows.lock(tx, which))
+            config, audience = _wanted_config(row, wanted), _wanted_audience(row, wanted)
+            _check_audience(audience)
+            fixed = (config.backend_type.value, config.human_input) != (row.backend_type, row.human_input)
+            if fixed and await rows.has_history(tx, row.application_id):
+                raise Refused(Code.BACKEND_TYPE_FIXED)
+            base_url = row.base_url if provider is None else provider.base_url
+            place = {
+                "provider_id": row.provider_id if provider is None else provider.provider_id,
+                "name": row.name if wanted.name is None else wanted.name,
+                "enabled": row.enabled if wanted.enabled is None else wanted.enabled,
+            }
+            new = place | _config_params(config) | _audience_params(audience)
+            report = ChangeReport(
+                changed=_changed(row, new),
+                moved=_served_by(base_url, config) != _served_by(row.base_url, config_of(row)),
+                token_dropped=row.token_ciphertext is not None and origin(base_url) != origin(row.base_url),
+            )
+            if not report.changed:
+                return report
+            if report.moved:
+                await refuse_while_runs_are_in_the_way(tx, [row.application_id])
+                await rows.move(tx, [row.application_id], drop_token=report.token_dropped)
+            await rows.save(tx, {"application_id": row.application_id, **new})
+            for entry in _entries(actor, row, new, report):
+                await audit.record(tx, entry)
+            await tx.commit()
+    return report
 
 
-async def set_enabled(db: Database, name: str, *, enabled: bool, actor: Actor = THE_GATEWAY) -> bool:
-    """Allow or stop new use; running streams go on. False: it was so already. Raises Refused(NOT_FOUND)."""
-    async with db.transaction() as tx:
-        row = _found(await rows.lock(tx, name))
-        if not await rows.set_enabled(tx, name, enabled=enabled):
-            return False
-        await audit.record(tx, _entry(actor, Act.APP_ENABLE if enabled else Act.APP_DISABLE, row.application_id, {"name": name}))
-        await tx.commit()
-    return True
+async def set_enabled(db: Database, which: Which, *, enabled: bool, actor: Actor = THE_GATEWAY) -> bool:
+    """Allow or stop new use, as `change` does. False: it was so already."""
+    return bool((await change(db, which, ApplicationChange(enabled=enabled), actor=actor)).changed)
 
 
 async def set_token(
-    db: Database, vault: Vault, name: str, raw_token: str, check_capabilities: CheckCapabilities, *, actor: Actor = THE_GATEWAY
+    db: Database, vault: Vault, which: Which, raw_token: str, check_capabilities: CheckCapabilities, *, actor: Actor = THE_GATEWAY
 ) -> None:
     """Replace the service token; bindings stay (contract A8). The upstream must take the new one first, with no transaction open.
 
@@ -174,24 +175,20 @@ async def set_token(
     application was changed in the meantime). In all of them the old token stays.
     """
     token = validate_token(raw_token)
-    before = await find(db, name)
+    before = await find(db, which)
     _check_takes_token(BackendType(before.backend_type))
     assert before.assistant_id is not None, "application_langchain_has_assistant"
     await refuse_while_runs_are_in_the_way(db, [before.application_id])
     if not await check_capabilities(base_url=before.base_url, assistant_id=before.assistant_id, token=token):
         raise Refused(Code.UPSTREAM_CHECK_FAILED)
-    ciphertext, key_id = vault.seal(before.application_id, token)
+    ciphertext, key_id = await vault.seal(before.application_id, token)
     async with db.transaction() as tx:
-        row = _found(await rows.lock(tx, name))
-        if (row.application_id, row.config_version, row.token_version) != (
-            before.application_id,
-            before.config_version,
-            before.token_version,
-        ):
+        row = _found(await rows.lock(tx, before.application_id))
+        if (row.config_version, row.token_version) != (before.config_version, before.token_version):
             raise Refused(Code.UPSTREAM_CHECK_FAILED)
         await refuse_while_runs_are_in_the_way(tx, [row.application_id])
         await rows.set_token(tx, row.application_id, ciphertext=ciphertext, key_id=key_id)
-        await audit.record(tx, _entry(actor, Act.APP_SET_TOKEN, row.application_id, {"name": name}))
+        await audit.record(tx, _entry(actor, Act.APP_SET_TOKEN, row.application_id, {"name": row.name}))
         await tx.commit()
 
 
@@ -199,21 +196,31 @@ def _entry(actor: Actor, act: Act, application_id: UUID, detail: Mapping[str, ob
     return Entry(actor, act, TargetKind.APPLICATION, str(application_id), detail=detail)
 
 
-def _changed(row: ApplicationRow, provider_id: UUID, config: ApplicationConfig, audience: Audience) -> list[str]:
-    """The names of the fields that will be other than they are; what is in them is not for the trail."""
-    before = {"provider": row.provider_id} | _config_params(_config_of(row)) | _audience_params(_wanted_audience(row, ApplicationChange()))
-    after = {"provider": provider_id} | _config_params(config) | _audience_params(audience)
-    return sorted(name for name in after if after[name] != before[name])
+def _entries(actor: Actor, row: ApplicationRow, new: Mapping[str, object], report: ChangeReport) -> Iterator[Entry]:
+    """What changed, by the names of the fields: what is in them is not for the trail, but for the name."""
+    if settings := [field for field in report.changed if field != "enabled"]:
+        detail: dict[str, object] = {"name": row.name, "changed": settings, "moved": report.moved, "token_dropped": report.token_dropped}
+        if "name" in settings:
+            detail["new_name"] = new["name"]
+        yield _entry(actor, Act.APP_SET, row.application_id, detail)
+    if "enabled" in report.changed:
+        yield _entry(actor, Act.APP_ENABLE if new["enabled"] else Act.APP_DISABLE, row.application_id, {"name": new["name"]})
+
+
+def _changed(row: ApplicationRow, new: Mapping[str, object]) -> tuple[str, ...]:
+    place = {"provider_id": row.provider_id, "name": row.name, "enabled": row.enabled}
+    before = place | _config_params(config_of(row)) | _audience_params(_wanted_audience(row, ApplicationChange()))
+    return tuple(sorted(field for field in new if new[field] != before[field]))
 
 
 def _found(row: ApplicationRow | None) -> ApplicationRow:
     if row is None:
-        raise Refused(Code.NOT_FOUND)
+        raise Refused(Code.NOT_FOUND, extra={"field": "application"})
     return row
 
 
-async def _held_provider(tx: Transaction, name: str) -> provider_rows.ProviderRow:
-    provider = await provider_rows.hold(tx, name)
+async def _held_provider(tx: Transaction, which: Which) -> provider_rows.ProviderRow:
+    provider = await provider_rows.hold(tx, which)
     if provider is None:
         raise Refused(Code.NOT_FOUND, extra={"field": "provider"})
     return provider
@@ -226,7 +233,8 @@ def _served_by(base_url: str, config: ApplicationConfig) -> object:
     return binding_fingerprint(base_url, config.assistant_id, profile_of(human_input=config.human_input))
 
 
-def _config_of(row: ApplicationRow) -> ApplicationConfig:
+def config_of(row: ApplicationRow) -> ApplicationConfig:
+    """The configuration that a row holds."""
     return ApplicationConfig(
         backend_type=BackendType(row.backend_type),
         assistant_id=row.assistant_id,
@@ -238,7 +246,7 @@ def _config_of(row: ApplicationRow) -> ApplicationConfig:
 
 
 def _wanted_config(row: ApplicationRow, wanted: ApplicationChange) -> ApplicationConfig:
-    config = _config_of(row) if wanted.config is None else wanted.config
+    config = config_of(row) if wanted.config is None else wanted.config
     if wanted.assistant_id is None:
         return config
     if config.backend_type is not BackendType.LANGCHAIN:
@@ -251,7 +259,7 @@ def _wanted_audience(row: ApplicationRow, wanted: ApplicationChange) -> Audience
         description=row.description if wanted.description is None else wanted.description,
         visibility=Visibility(row.visibility) if wanted.visibility is None else wanted.visibility,
         groups=tuple(row.groups) if wanted.groups is None else wanted.groups,
-        owner_subject=row.owner_subject if wanted.owner_subject is None else wanted.owner_subject,
+        owner_subject=None if wanted.drop_owner else row.owner_subject if wanted.owner_subject is None else wanted.owner_subject,
         users=tuple(row.users) if wanted.users is None else wanted.users,
     )
 

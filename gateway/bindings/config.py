@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from gateway.bindings.faults import invalid
+from gateway.domain.faults import invalid
 from gateway.domain.strict_json import Json
 from gateway.domain.text import is_storable
 
@@ -62,6 +62,15 @@ def parse_config(document: Json) -> ApplicationConfig:
         is_marketplace_app=_boolean(metadata.get("is_marketplace_app", defaults.is_marketplace_app), "app_metadata.is_marketplace_app"),
         tags=_tags(metadata.get("tags", list(defaults.tags))),
     )
+
+
+def config_document(config: ApplicationConfig) -> dict[str, object]:
+    """The document that `parse_config` reads as `config`."""
+    metadata = {"app_type": config.app_type, "is_marketplace_app": config.is_marketplace_app, "tags": list(config.tags)}
+    if config.backend_type is BackendType.DIFY:
+        return {"backend_type": config.backend_type.value, "app_metadata": metadata}
+    langchain = {"assistant_id": config.assistant_id, "human_input": config.human_input}
+    return {"backend_type": config.backend_type.value, "langchain": langchain, "app_metadata": metadata}
 
 
 def checked_assistant_id(value: Json) -> str:

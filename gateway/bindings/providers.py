@@ -1,12 +1,14 @@
 """What operators do to providers. A moved base URL moves every application of the provider (contract A7)."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID, uuid4
 
-from gateway.bindings.faults import invalid
 from gateway.bindings.urls import normalise_base_url, origin
 from gateway.domain.audit import THE_GATEWAY, Act, Actor, Entry, TargetKind
+from gateway.domain.faults import invalid
 from gateway.domain.ids import ProviderId
 from gateway.domain.problems import Code, Refused
 from gateway.domain.text import is_storable
@@ -15,8 +17,10 @@ from gateway.store import audit
 from gateway.store import providers as rows
 from gateway.store.database import Database, Transaction
 from gateway.store.errors import ConstraintViolated
+from gateway.store.which import Which
 
 MAX_NAME_CHARACTERS: Final = 100
+_UNIQUE_NAME: Final = "provider_name_unique"
 
 
 def checked_name(name: str) -> str:
@@ -26,58 +30,116 @@ def checked_name(name: str) -> str:
     return name
 
 
+@dataclass(frozen=True, slots=True)
+class ProviderChange:
+    """What to change; None leaves a thing as it is."""
+
+    name: str | None = None
+    base_url: str | None = None
+    enabled: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeReport:
+    """What a change came to. `changed`: names of fields, empty when all was as wanted already. `moved`: bindings were ended for good.
+
+    `token_dropped`: the origin changed, so a token for the new one is needed.
+    """
+
+    changed: tuple[str, ...] = ()
+    moved: bool = False
+    token_dropped: bool = False
+
+
+@contextmanager
+def unique_names(constraint: str) -> Iterator[None]:
+    """Where `constraint` is violated, the name is taken: Refused(ALREADY_EXISTS)."""
+    try:
+        yield
+    except ConstraintViolated as violated:
+        if violated.constraint == constraint:
+            raise Refused(Code.ALREADY_EXISTS) from None
+        raise
+
+
 async def create(db: Database, *, name: str, base_url: str, trusted_hosts: Collection[str], actor: Actor = THE_GATEWAY) -> ProviderId:
     """A new, enabled provider. Raises Refused: configuration_invalid, already_exists."""
     provider_id = ProviderId(uuid4())
-    try:
-        wanted = {"name": checked_name(name), "base_url": normalise_base_url(base_url, trusted_hosts)}
+    wanted = {"name": checked_name(name), "base_url": normalise_base_url(base_url, trusted_hosts)}
+    with unique_names(_UNIQUE_NAME):
         async with db.transaction() as tx:
             await rows.create(tx, provider_id, **wanted)
             await audit.record(tx, Entry(actor, Act.PROVIDER_CREATE, TargetKind.PROVIDER, str(provider_id), detail=wanted))
             await tx.commit()
-    except ConstraintViolated as violated:
-        if violated.constraint == "provider_name_unique":
-            raise Refused(Code.ALREADY_EXISTS) from None
-        raise
     return provider_id
 
 
-async def find(db: Database, name: str) -> rows.ProviderRow:
-    """The provider of that name. Raises Refused(NOT_FOUND)."""
-    return _found(await rows.find(db, name))
+async def find(db: Database, which: Which) -> rows.ProviderRow:
+    """The provider of that id or name. Raises Refused(NOT_FOUND)."""
+    return _found(await rows.find(db, which))
 
 
-async def set_base_url(db: Database, name: str, base_url: str, trusted_hosts: Collection[str], *, actor: Actor = THE_GATEWAY) -> bool:
-    """Move a provider. False: it was there already, and nothing was changed.
+async def change(
+    db: Database, which: Which, wanted: ProviderChange, trusted_hosts: Collection[str], *, actor: Actor = THE_GATEWAY
+) -> ChangeReport:
+    """Rename, move, switch; nothing else happens when all is as wanted already.
 
-    All its applications get a new configuration version and lose their bindings for good; with a changed origin also their tokens, which
-    were given for another server. Raises Refused: configuration_invalid, not_found, change_blocked (with the runs in the way).
+    Moved: all its applications get a new configuration version and lose their bindings for good; with a changed origin also their tokens,
+    which were given for another server. Switched off: new use stops, running streams go on. Raises Refused: configuration_invalid,
+    not_found, already_exists, change_blocked (a move, with the runs in the way).
     """
-    wanted = normalise_base_url(base_url, trusted_hosts)
-    async with db.transaction() as tx:
-        provider = _found(await rows.lock(tx, name))
-        if provider.base_url == wanted:
-            return False
-        application_ids = await application_rows.lock_of_provider(tx, provider.provider_id)
-        await refuse_while_runs_are_in_the_way(tx, application_ids)
-        await rows.set_base_url(tx, provider.provider_id, wanted)
-        await application_rows.move(tx, application_ids, drop_token=origin(provider.base_url) != origin(wanted))
-        detail = {"name": name, "was_base_url": provider.base_url, "base_url": wanted}
-        await audit.record(tx, Entry(actor, Act.PROVIDER_SET, TargetKind.PROVIDER, str(provider.provider_id), detail=detail))
-        await tx.commit()
-    return True
+    name = None if wanted.name is None else checked_name(wanted.name)
+    base_url = None if wanted.base_url is None else normalise_base_url(wanted.base_url, trusted_hosts)
+    with unique_names(_UNIQUE_NAME):
+        async with db.transaction() as tx:
+            row = _found(await rows.lock(tx, which))
+            new = replace(
+                row,
+                name=name or row.name,
+                base_url=base_url or row.base_url,
+                enabled=row.enabled if wanted.enabled is None else wanted.enabled,
+            )
+            report = _report(row, new)
+            if not report.changed:
+                return report
+            if report.moved:
+                application_ids = await application_rows.lock_of_provider(tx, row.provider_id)
+                await refuse_while_runs_are_in_the_way(tx, application_ids)
+                await application_rows.move(tx, application_ids, drop_token=report.token_dropped)
+            await rows.save(tx, row.provider_id, name=new.name, base_url=new.base_url, enabled=new.enabled)
+            for entry in _entries(actor, row, new):
+                await audit.record(tx, entry)
+            await tx.commit()
+    return report
 
 
-async def set_enabled(db: Database, name: str, *, enabled: bool, actor: Actor = THE_GATEWAY) -> bool:
-    """Allow or stop new use of all its applications; running streams go on. False: it was so already. Raises Refused(NOT_FOUND)."""
-    async with db.transaction() as tx:
-        provider = _found(await rows.lock(tx, name))
-        if not await rows.set_enabled(tx, name, enabled=enabled):
-            return False
-        act = Act.PROVIDER_ENABLE if enabled else Act.PROVIDER_DISABLE
-        await audit.record(tx, Entry(actor, act, TargetKind.PROVIDER, str(provider.provider_id), detail={"name": name}))
-        await tx.commit()
-    return True
+async def set_base_url(db: Database, which: Which, base_url: str, trusted_hosts: Collection[str], *, actor: Actor = THE_GATEWAY) -> bool:
+    """Move a provider, as `change` does. False: it was there already."""
+    return (await change(db, which, ProviderChange(base_url=base_url), trusted_hosts, actor=actor)).moved
+
+
+async def set_enabled(db: Database, which: Which, *, enabled: bool, actor: Actor = THE_GATEWAY) -> bool:
+    """Allow or stop new use of all its applications, as `change` does. False: it was so already."""
+    return bool((await change(db, which, ProviderChange(enabled=enabled), (), actor=actor)).changed)
+
+
+def _report(row: rows.ProviderRow, new: rows.ProviderRow) -> ChangeReport:
+    changed = tuple(field for field in ("name", "base_url", "enabled") if getattr(row, field) != getattr(new, field))
+    return ChangeReport(changed, moved="base_url" in changed, token_dropped=origin(row.base_url) != origin(new.base_url))
+
+
+def _entries(actor: Actor, row: rows.ProviderRow, new: rows.ProviderRow) -> Iterator[Entry]:
+    target_id = str(row.provider_id)
+    detail = {"name": row.name}
+    if new.name != row.name:
+        detail |= {"new_name": new.name}
+    if new.base_url != row.base_url:
+        detail |= {"was_base_url": row.base_url, "base_url": new.base_url}
+    if len(detail) > 1:
+        yield Entry(actor, Act.PROVIDER_SET, TargetKind.PROVIDER, target_id, detail=detail)
+    if new.enabled != row.enabled:
+        act = Act.PROVIDER_ENABLE if new.enabled else Act.PROVIDER_DISABLE
+        yield Entry(actor, act, TargetKind.PROVIDER, target_id, detail={"name": new.name})
 
 
 async def refuse_while_runs_are_in_the_way(within: Database | Transaction, application_ids: Sequence[UUID]) -> None:
@@ -90,5 +152,5 @@ async def refuse_while_runs_are_in_the_way(within: Database | Transaction, appli
 
 def _found(row: rows.ProviderRow | None) -> rows.ProviderRow:
     if row is None:
-        raise Refused(Code.NOT_FOUND)
+        raise Refused(Code.NOT_FOUND, extra={"field": "provider"})
     return row

@@ -59,7 +59,7 @@ class Resolve:
         row = await rows.usable(self.db, application_id, conversation_id)
         if row is None or row.backend_type != BackendType.LANGCHAIN or row.assistant_id is None:
             return None
-        endpoint = self._endpoint(row)
+        endpoint = await self._endpoint(row)
         if endpoint is None:
             return None
         profile = profile_of(human_input=row.human_input)
@@ -77,11 +77,11 @@ class Resolve:
             binding_valid=not row.binding_invalidated and row.bound_fingerprint in (None, fingerprint),
         )
 
-    def _endpoint(self, row: rows.UsableRow) -> Endpoint | None:
+    async def _endpoint(self, row: rows.UsableRow) -> Endpoint | None:
         if row.token_ciphertext is None or row.token_key_id is None or row.assistant_id is None:
             return None
         try:
-            token = self.vault.open(row.application_id, row.token_ciphertext, row.token_key_id)
+            token = await self.vault.open(row.application_id, row.token_ciphertext, row.token_key_id)
         except TokenUnreadable as unreadable:
             # Loud, because only an operator can help: a key is missing from the ring, or the row was tampered with (O-36).
             _log.error("token_unreadable", application_id=str(row.application_id), fault=unreadable.fault.value, key_id=unreadable.key_id)

@@ -9,8 +9,8 @@ from collections.abc import Collection
 from typing import Final
 from urllib.parse import urlsplit
 
-from gateway.bindings.faults import invalid
 from gateway.domain.addresses import Address, Reach, address_of, canonical_host, canonical_hosts, reach_of
+from gateway.domain.faults import invalid
 
 FIELD: Final = "base_url"
 MAX_URL_CHARACTERS: Final = 2000

@@ -4,7 +4,8 @@ Each token has a key of its own, which encrypts it with AES-256-GCM; that key is
 ring key, or a key service that never gives its key away, only means wrapping again. The associated data bind a ciphertext to its
 application, purpose and format: a row copied to another application does not open.
 
-Envelope, version 1: 1 byte version, 40 bytes wrapped key, 12 bytes nonce, ciphertext with its 16-byte tag. Beside it: the ring key's id.
+Envelope, version 1: 1 byte version, 40 bytes wrapped key, 12 bytes nonce, ciphertext with its 16-byte tag. Version 2, for wrapped keys of
+another length, as key services make them: 1 byte version, 2 bytes length of the wrapped key, the rest as in 1. Beside it: the key's id.
 """
 
 import hashlib
@@ -12,30 +13,32 @@ import os
 import re
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol, Self
 from uuid import UUID
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap, aes_key_wrap
 
-from gateway.bindings.faults import invalid
+from gateway.domain.faults import invalid
 from gateway.upstream.endpoint import MAX_TOKEN_CHARACTERS
 
-VERSION: Final = 1
 PURPOSE: Final = b"service-token"
 KEY_BYTES: Final = 32
 
+_SEALED_FORM: Final = 1
+"""The form of what is sealed, bound in as associated data; an envelope's version says only how long its wrapped key is."""
 _WRAPPED_BYTES: Final = KEY_BYTES + 8
+_LENGTH_BYTES: Final = 2
 _NONCE_BYTES: Final = 12
 _TAG_BYTES: Final = 16
-_HEAD_BYTES: Final = 1 + _WRAPPED_BYTES + _NONCE_BYTES
 _TOKEN: Final = re.compile(rf"[\x21-\x7e]{{1,{MAX_TOKEN_CHARACTERS}}}")
 
 
 class TokenFault(StrEnum):
-    """Why a stored token does not open."""
+    """Why there is no token to use: none is stored, its key is not in the ring, or the bytes are not what was sealed for this owner."""
 
+    NONE = "none"
     NO_KEY = "no_key"
     DAMAGED = "damaged"
 
@@ -50,18 +53,21 @@ class TokenUnreadable(Exception):
 
 
 class KeyWrapper(Protocol):
-    """Wraps the keys of single tokens: a local ring, or a key service."""
+    """Wraps the keys of single tokens: a local ring, or a key service that holds the root key. Never called inside a transaction.
+
+    A key service keeps what it unwrapped for a while in memory: a token is opened for each run, and for each look at an application.
+    """
 
     @property
-    def key_id(self) -> str:
-        """The id of the key that wraps."""
+    def key_ids(self) -> tuple[str, ...]:
+        """The ids of all keys that unwrap, first the one that wraps. Not secret: replicas compare them through the database."""
         ...
 
-    def wrap(self, key: bytes) -> bytes:
-        """`key` (32 bytes) wrapped by the newest key: 40 bytes."""
+    async def wrap(self, key: bytes) -> bytes:
+        """`key` (32 bytes) wrapped by the first key: at most 65535 bytes."""
         ...
 
-    def unwrap(self, wrapped: bytes, key_id: str) -> bytes:
+    async def unwrap(self, wrapped: bytes, key_id: str) -> bytes:
         """The inverse. Raises TokenUnreadable."""
         ...
 
@@ -72,66 +78,100 @@ class KeyRing:
     def __init__(self, keys: Sequence[bytes]) -> None:
         if not keys or any(len(key) != KEY_BYTES for key in keys):
             raise ValueError(f"a key ring has at least one key, and keys have {KEY_BYTES} bytes")
-        self._keys = {key_id(key): key for key in reversed(keys)}
-        self._newest = keys[0]
+        self._keys = {key_id(key): key for key in keys}
 
     @property
-    def key_id(self) -> str:
+    def key_ids(self) -> tuple[str, ...]:
         """See KeyWrapper."""
-        return key_id(self._newest)
+        return tuple(self._keys)
 
-    @property
-    def key_ids(self) -> frozenset[str]:
-        """The ids of all keys; not secret, and alike on all replicas that share the ring."""
-        return frozenset(self._keys)
-
-    def wrap(self, key: bytes) -> bytes:
+    async def wrap(self, key: bytes) -> bytes:
         """See KeyWrapper."""
-        return aes_key_wrap(self._newest, key)
+        return aes_key_wrap(next(iter(self._keys.values())), key)
 
-    def unwrap(self, wrapped: bytes, key_id: str) -> bytes:
+    async def unwrap(self, wrapped: bytes, key_id: str) -> bytes:
         """See KeyWrapper."""
         ring_key = self._keys.get(key_id)
         if ring_key is None:
             raise TokenUnreadable(TokenFault.NO_KEY, key_id)
         try:
             return aes_key_unwrap(ring_key, wrapped)
-        except InvalidUnwrap:
+        except (InvalidUnwrap, ValueError):
             raise TokenUnreadable(TokenFault.DAMAGED, key_id) from None
 
 
+class _Envelope(NamedTuple):
+    """The parts of a stored token."""
+
+    wrapped: bytes
+    nonce: bytes
+    sealed: bytes
+
+    @classmethod
+    def read(cls, raw: bytes, key_id: str) -> Self:
+        """The parts of `raw`. Raises TokenUnreadable."""
+        head, length = 1, _WRAPPED_BYTES
+        if raw[:1] == b"\x02":
+            head += _LENGTH_BYTES
+            length = int.from_bytes(raw[1:head], "big")
+        nonce_at = head + length
+        sealed_at = nonce_at + _NONCE_BYTES
+        if raw[:1] not in (b"\x01", b"\x02") or len(raw) <= sealed_at + _TAG_BYTES:
+            raise TokenUnreadable(TokenFault.DAMAGED, key_id)
+        return cls(raw[head:nonce_at], raw[nonce_at:sealed_at], raw[sealed_at:])
+
+    def written(self) -> bytes:
+        head = b"\x01" if len(self.wrapped) == _WRAPPED_BYTES else b"\x02" + len(self.wrapped).to_bytes(_LENGTH_BYTES, "big")
+        return head + self.wrapped + self.nonce + self.sealed
+
+
 class Vault:
-    """Seals and opens service tokens. Holds no token."""
+    """Seals and opens tokens. Holds no token. `owner_id`: the application, or whatever else a token belongs to and opens for alone."""
 
     def __init__(self, wrapper: KeyWrapper) -> None:
         self._wrapper = wrapper
 
-    def seal(self, application_id: UUID, token: str) -> tuple[bytes, str]:
-        """The envelope of `token`, which opens for this application only, and the id of the ring key."""
-        key, nonce = AESGCM.generate_key(KEY_BYTES * 8), os.urandom(_NONCE_BYTES)
-        sealed = AESGCM(key).encrypt(nonce, token.encode("ascii"), _associated(application_id))
-        return bytes([VERSION]) + self._wrapper.wrap(key) + nonce + sealed, self._wrapper.key_id
+    @property
+    def key_ids(self) -> tuple[str, ...]:
+        """See KeyWrapper."""
+        return self._wrapper.key_ids
 
-    def open(self, application_id: UUID, envelope: bytes, key_id: str) -> str:
-        """The token. Raises TokenUnreadable: its key is not in the ring, or the bytes are not what was sealed for this application."""
-        if len(envelope) <= _HEAD_BYTES + _TAG_BYTES or envelope[0] != VERSION:
-            raise TokenUnreadable(TokenFault.DAMAGED, key_id)
-        wrapped, nonce, sealed = envelope[1 : 1 + _WRAPPED_BYTES], envelope[1 + _WRAPPED_BYTES : _HEAD_BYTES], envelope[_HEAD_BYTES:]
-        key = self._wrapper.unwrap(wrapped, key_id)
+    async def seal(self, owner_id: UUID, token: str) -> tuple[bytes, str]:
+        """The envelope of `token`, which opens for this owner only, and the id of the ring key."""
+        key, nonce = AESGCM.generate_key(KEY_BYTES * 8), os.urandom(_NONCE_BYTES)
+        sealed = AESGCM(key).encrypt(nonce, token.encode("ascii"), _associated(owner_id))
+        return await self._wrapped(key, nonce, sealed)
+
+    async def open(self, owner_id: UUID, envelope: bytes, key_id: str) -> str:
+        """The token. Raises TokenUnreadable: its key is not in the ring, or the bytes are not what was sealed for this owner."""
+        _, token = await self._opened(owner_id, _Envelope.read(envelope, key_id), key_id)
+        return token
+
+    async def rewrap(self, owner_id: UUID, envelope: bytes, key_id: str) -> tuple[bytes, str]:
+        """The same token under the newest key of the ring. Raises TokenUnreadable, as for what does not open nothing is worth keeping."""
+        parts = _Envelope.read(envelope, key_id)
+        key, _ = await self._opened(owner_id, parts, key_id)
+        return await self._wrapped(key, parts.nonce, parts.sealed)
+
+    async def fault(self, owner_id: UUID, envelope: bytes | None, key_id: str | None) -> TokenFault | None:
+        """Why a stored token cannot be used; None when it opens (some microseconds with a local ring)."""
+        if envelope is None or key_id is None:
+            return TokenFault.NONE
         try:
-            return AESGCM(key).decrypt(nonce, sealed, _associated(application_id)).decode("ascii")
+            await self.open(owner_id, envelope, key_id)
+        except TokenUnreadable as unreadable:
+            return unreadable.fault
+        return None
+
+    async def _wrapped(self, key: bytes, nonce: bytes, sealed: bytes) -> tuple[bytes, str]:
+        return _Envelope(await self._wrapper.wrap(key), nonce, sealed).written(), self._wrapper.key_ids[0]
+
+    async def _opened(self, owner_id: UUID, parts: _Envelope, key_id: str) -> tuple[bytes, str]:
+        key = await self._wrapper.unwrap(parts.wrapped, key_id)
+        try:
+            return key, AESGCM(key).decrypt(parts.nonce, parts.sealed, _associated(owner_id)).decode("ascii")
         except (InvalidTag, ValueError):
             raise TokenUnreadable(TokenFault.DAMAGED, key_id) from None
-
-    def can_open(self, application_id: UUID, envelope: bytes | None, key_id: str | None) -> bool:
-        """Whether there is a token and it opens (some microseconds)."""
-        if envelope is None or key_id is None:
-            return False
-        try:
-            self.open(application_id, envelope, key_id)
-        except TokenUnreadable:
-            return False
-        return True
 
 
 def key_id(key: bytes) -> str:
@@ -150,5 +190,5 @@ def validate_token(raw: str) -> str:
     return token
 
 
-def _associated(application_id: UUID) -> bytes:
-    return PURPOSE + bytes([VERSION]) + application_id.bytes
+def _associated(owner_id: UUID) -> bytes:
+    return PURPOSE + bytes([_SEALED_FORM]) + owner_id.bytes

@@ -2,14 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Final
 from uuid import UUID
 
-from gateway.bindings.vault import Vault
+from gateway.bindings.vault import TokenFault, Vault
 from gateway.domain.ids import ApplicationId
 from gateway.domain.problems import Code, Refused
 from gateway.identity.accounts import Access
 from gateway.store import applications as rows
+from gateway.store.admission import Verdict
 from gateway.store.database import Database
+
+_NOT_SERVED: Final = Verdict.BACKEND_NOT_SERVED.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +46,14 @@ class VisibleApplications:
     async def views(self, access: Access) -> list[AppView]:
         """What the caller may see, by name."""
         found = await rows.visible(self.db, subject=access.subject, groups=access.groups, application_id=None)
-        return [_view(row, self.vault, self.max_per_application) for row in found]
+        return [await _view(row, self.vault, self.max_per_application) for row in found]
 
     async def view(self, access: Access, application_id: ApplicationId) -> AppView:
         """One application. Raises Refused(NOT_FOUND): invisible, or not there."""
         found = await rows.visible(self.db, subject=access.subject, groups=access.groups, application_id=application_id)
         if not found:
             raise Refused(Code.NOT_FOUND)
-        return _view(found[0], self.vault, self.max_per_application)
+        return await _view(found[0], self.vault, self.max_per_application)
 
     async def visible(self, access: Access) -> Sequence[Mapping[str, object]]:
         """`views` as JSON of interface.md."""
@@ -60,12 +64,8 @@ class VisibleApplications:
         return (await self.view(access, application_id)).as_json()
 
 
-def _view(row: rows.VisibleRow, vault: Vault, max_per_application: int) -> AppView:
-    available = (
-        row.closed is None
-        and row.unknown_runs < max_per_application
-        and vault.can_open(row.application_id, row.token_ciphertext, row.token_key_id)
-    )
+async def _view(row: rows.VisibleRow, vault: Vault, max_per_application: int) -> AppView:
+    fault = await vault.fault(row.application_id, row.token_ciphertext, row.token_key_id)
     return AppView(
         app_id=row.application_id,
         name=row.name,
@@ -75,5 +75,17 @@ def _view(row: rows.VisibleRow, vault: Vault, max_per_application: int) -> AppVi
         tags=tuple(row.tags),
         visibility=row.visibility,
         human_input=row.human_input,
-        available=available,
+        available=unavailable_because(row.closed, fault, row.unknown_runs, max_per_application) is None,
     )
+
+
+def unavailable_because(closed: str | None, fault: TokenFault | None, unknown_runs: int, max_per_application: int) -> str | None:
+    """One word for why no message could be taken now, for operators: backend_not_served, token_…, app_disabled, slots_held. None: it could.
+
+    `closed`: application_closed_v1's word; `unknown_runs` hold slots until somebody acts.
+    """
+    if closed != _NOT_SERVED and fault is not None:
+        return f"token_{fault.value}"
+    if closed is not None:
+        return closed
+    return "slots_held" if unknown_runs >= max_per_application else None

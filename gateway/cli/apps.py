@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Final
 
 from gateway.bindings import applications
+from gateway.bindings.administration import application_json
 from gateway.bindings.applications import ApplicationChange, Audience, NewApplication, Visibility
 from gateway.bindings.config import ApplicationConfig, BackendType, langchain_config, parse_config
-from gateway.bindings.vault import TokenUnreadable, Vault
 from gateway.cli.output import Output, WrongUsage
 from gateway.cli.session import actor_of, open_database, read_document, read_token, settings_of, vault_of
 from gateway.cli.upstream_check import capabilities_check
@@ -31,7 +31,7 @@ async def create(args: Namespace, output: Output) -> int:
     settings = settings_of(output)
     new = NewApplication(
         name=args.name,
-        provider_name=args.provider,
+        provider=args.provider,
         config=config,
         audience=Audience(
             description=args.description or "",
@@ -53,8 +53,7 @@ async def list_all(args: Namespace, output: Output) -> int:
     settings = settings_of(output)
     async with open_database(settings) as db:
         found = await rows.list_all(db)
-    records = [_record(row, settings) for row in found]
-    output.table("apps", records, ("name", "app_id", "provider", "backend_type", "visibility", "enabled", "token"))
+    output.table("apps", await _records(found, settings), ("name", "app_id", "provider", "backend_type", "visibility", "enabled", "token"))
     return 0
 
 
@@ -62,14 +61,16 @@ async def show(args: Namespace, output: Output) -> int:
     """One application."""
     settings = settings_of(output)
     async with open_database(settings) as db:
-        output.record(_record(await applications.find(db, args.name), settings))
+        row = await applications.find(db, args.name)
+    output.record((await _records([row], settings))[0])
     return 0
 
 
 async def change(args: Namespace, output: Output) -> int:
     """Change an application."""
     wanted = ApplicationChange(
-        provider_name=args.provider,
+        name=args.rename,
+        provider=args.provider,
         config=None if args.config is None else parse_config(read_document(args.config)),
         assistant_id=args.assistant,
         description=args.description,
@@ -77,17 +78,18 @@ async def change(args: Namespace, output: Output) -> int:
         groups=None if args.group is None else tuple(args.group),
         owner_subject=args.owner,
         users=None if args.user is None else tuple(args.user),
+        drop_owner=args.no_owner,
     )
     if wanted == ApplicationChange():
         raise WrongUsage("There is nothing to change.", "Give at least one option; `gateway apps set --help` lists them.")
     async with open_database(settings_of(output)) as db:
         report = await applications.change(db, args.name, wanted, actor=actor_of(args))
-    text = "Changed."
+    text = "Changed." if report.changed else "Nothing to change."
     if report.moved:
         text += " Conversations bound before stay readable and take no new message."
     if report.token_dropped:
         text += f" The service is another one, so its token was dropped: gateway apps set-token {args.name} --token-file FILE"
-    output.result({"moved": report.moved, "token_dropped": report.token_dropped}, text)
+    output.result({"changed": report.changed, "moved": report.moved, "token_dropped": report.token_dropped}, text)
     return 0
 
 
@@ -150,46 +152,6 @@ def _check_audience(args: Namespace) -> None:
         raise WrongUsage("--owner and --user count with --visibility private only.", "Add --visibility private, or leave them out.")
 
 
-def _record(row: ApplicationRow, settings: Settings) -> dict[str, object]:
-    return {
-        "app_id": row.application_id,
-        "name": row.name,
-        "description": row.description,
-        "provider": row.provider_name,
-        "backend_type": row.backend_type,
-        "assistant_id": row.assistant_id,
-        "human_input": row.human_input,
-        "app_type": row.app_type,
-        "is_marketplace_app": row.is_marketplace_app,
-        "tags": row.tags,
-        "visibility": row.visibility,
-        "groups": row.groups,
-        "owner": row.owner_subject,
-        "users": row.users,
-        "enabled": row.enabled,
-        "provider_enabled": row.provider_enabled,
-        "token": token_state(row, settings),
-        "config_version": row.config_version,
-        "token_version": row.token_version,
-        "created_at": row.created_at,
-        "updated_at": row.updated_at,
-    }
-
-
-def token_state(row: ApplicationRow, settings: Settings) -> str:
-    """What can be said of a stored token without showing it: none, readable, no_key, damaged, or not_checked without keys here."""
-    if row.token_ciphertext is None or row.token_key_id is None:
-        return "none"
-    if not settings.encryption_keys:
-        return "not_checked"
-    return _opened_state(vault_of(settings), row)
-
-
-def _opened_state(vault: Vault, row: ApplicationRow) -> str:
-    assert row.token_ciphertext is not None
-    assert row.token_key_id is not None
-    try:
-        vault.open(row.application_id, row.token_ciphertext, row.token_key_id)
-    except TokenUnreadable as unreadable:
-        return unreadable.fault.value
-    return "readable"
+async def _records(found: Sequence[ApplicationRow], settings: Settings) -> list[dict[str, object]]:
+    vault = vault_of(settings) if settings.encryption_keys else None
+    return [await application_json(row, vault, settings.max_active_per_app) for row in found]

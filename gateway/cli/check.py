@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
+from gateway.bindings.capabilities_check import CapabilitiesCheck
 from gateway.bindings.config import BackendType
 from gateway.bindings.vault import TokenUnreadable
 from gateway.cli.output import CommandFailed, Output
 from gateway.cli.session import database_url_of, open_database, vault_of
-from gateway.cli.upstream_check import CapabilitiesCheck, capabilities_check
+from gateway.cli.upstream_check import capabilities_check
 from gateway.settings import Settings, load_settings
 from gateway.store import applications as rows
 from gateway.store import migrate as runner
@@ -78,7 +79,7 @@ async def _application(row: ApplicationRow, settings: Settings, capabilities: Ca
     if row.token_ciphertext is None or row.token_key_id is None:
         return Finding(about, False, "has no token: gateway apps set-token")
     try:
-        token = vault_of(settings).open(row.application_id, row.token_ciphertext, row.token_key_id)
+        token = await vault_of(settings).open(row.application_id, row.token_ciphertext, row.token_key_id)
     except TokenUnreadable as unreadable:
         return Finding(about, False, f"its token does not open: {unreadable.fault.value}, key {unreadable.key_id}")
     assert row.assistant_id is not None, "application_langchain_has_assistant"

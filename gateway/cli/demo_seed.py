@@ -98,22 +98,22 @@ async def _provider(db: Database, settings: Settings, base_url: str) -> bool:
 async def _application(db: Database, settings: Settings, vault: Vault, name: str, audience: Audience, token: str) -> ApplicationId:
     row = await application_rows.find(db, name)
     if row is None:
-        new = NewApplication(name=name, provider_name=PROVIDER, config=langchain_config(ASSISTANT), audience=audience, token=token)
+        new = NewApplication(name=name, provider=PROVIDER, config=langchain_config(ASSISTANT), audience=audience, token=token)
         return await applications.create(db, vault, new)
     if row.provider_name != PROVIDER:
         raise _taken("application", name)
-    if not _holds(vault, row, token):
+    if not await _holds(vault, row, token):
         async with capabilities_check(settings) as check_capabilities:
             await applications.set_token(db, vault, name, token, check_capabilities)
     return ApplicationId(row.application_id)
 
 
-def _holds(vault: Vault, row: ApplicationRow, token: str) -> bool:
+async def _holds(vault: Vault, row: ApplicationRow, token: str) -> bool:
     """Whether the stored token is the agent's: not after a move, nor when a key file was lost."""
     if row.token_ciphertext is None or row.token_key_id is None:
         return False
     try:
-        return vault.open(row.application_id, row.token_ciphertext, row.token_key_id) == token
+        return await vault.open(row.application_id, row.token_ciphertext, row.token_key_id) == token
     except TokenUnreadable:
         return False
 

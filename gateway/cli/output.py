@@ -51,7 +51,7 @@ class Output:
             return
         rows = [
             [column.replace("_", " ") for column in columns],
-            *([_cell(record.get(column)) for column in columns] for record in records),
+            *([_cell(flat.get(column)) for column in columns] for flat in map(_flat, records)),
         ]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
@@ -59,8 +59,9 @@ class Output:
 
     def record(self, record: Mapping[str, object]) -> None:
         """One thing with all its fields."""
-        width = max(map(len, record), default=0)
-        self.result(record, "\n".join(f"{key.replace('_', ' ').ljust(width)}  {_cell(value)}" for key, value in record.items()))
+        flat = _flat(record)
+        width = max(map(len, flat), default=0)
+        self.result(record, "\n".join(f"{key.replace('_', ' ').ljust(width)}  {_cell(value)}" for key, value in flat.items()))
 
     def progress(self, text: str) -> None:
         """What is being done or waited for: never part of the answer."""
@@ -75,6 +76,14 @@ class Output:
         lines = [f"gateway: {failed.message}", *(f"  {line}" for line in _detail_lines(failed.details)), f"Next: {failed.next_step}"]
         print(printable("\n".join(lines)), file=sys.stderr)
         return failed.exit_status
+
+
+def _flat(record: Mapping[str, object]) -> dict[str, object]:
+    """For text: what lies deeper, as if it lay here. No two of our fields have one name."""
+    flat: dict[str, object] = {}
+    for name, value in record.items():
+        flat |= _flat(value) if isinstance(value, Mapping) else {name: value}
+    return flat
 
 
 def printable(text: str) -> str:

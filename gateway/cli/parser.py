@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 _NAME_HELP: Final = "its name"
+_RENAME_HELP: Final = "another name; nothing else changes by it"
 _SUBJECT_HELP: Final = "the person's name in tokens (their subject)"
 _URL_HELP: Final = "https://…; plain HTTP and private addresses only for GATEWAY_TRUSTED_UPSTREAM_HOSTS"
 _TOKEN_FILE_HELP: Final = "file with the service token, or - for standard input; a token is never an argument"
@@ -91,9 +92,10 @@ def _providers(commands: "Commands") -> None:
         leaf.add_argument("name", metavar="NAME", help=_NAME_HELP)
         if name != "show":
             _actor(leaf)
-    change = _leaf(commands, "set", "providers:change", "move a provider; ends the bindings of all its applications for good")
+    change = _leaf(commands, "set", "providers:change", "change a provider; another URL ends the bindings of all its applications for good")
     change.add_argument("name", metavar="NAME", help=_NAME_HELP)
-    change.add_argument("--base-url", required=True, metavar="URL", help=_URL_HELP)
+    change.add_argument("--base-url", metavar="URL", help=_URL_HELP)
+    change.add_argument("--rename", metavar="NEW", help=_RENAME_HELP)
     _actor(change)
 
 
@@ -111,11 +113,13 @@ def _apps(commands: "Commands") -> None:
     _leaf(commands, "show", "apps:show", "show an application").add_argument("name", metavar="NAME", help=_NAME_HELP)
     change = _leaf(commands, "set", "apps:change", "change an application; another endpoint or assistant ends its bindings for good")
     change.add_argument("name", metavar="NAME", help=_NAME_HELP)
+    change.add_argument("--rename", metavar="NEW", help=_RENAME_HELP)
     change.add_argument("--provider", metavar="NAME", help="another provider hosts it")
     wanted = change.add_mutually_exclusive_group()
     wanted.add_argument("--assistant", metavar="ID", help="another assistant of the service")
     wanted.add_argument("--config", metavar="FILE.json", help="the whole configuration, or - for standard input")
     _audience(change)
+    change.add_argument("--no-owner", action="store_true", help="it has no owner any more")
     disable = _leaf(commands, "disable", "apps:disable", "stop new use at once; what runs goes on")
     disable.add_argument("name", metavar="NAME", help=_NAME_HELP)
     disable.add_argument("--wait", action="store_true", help="return when no run is active or unsaved any more")

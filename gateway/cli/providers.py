@@ -3,10 +3,11 @@
 from argparse import Namespace
 
 from gateway.bindings import providers
-from gateway.cli.output import Output
+from gateway.bindings.administration import provider_json
+from gateway.bindings.providers import ProviderChange
+from gateway.cli.output import Output, WrongUsage
 from gateway.cli.session import actor_of, open_database, settings_of
 from gateway.store import providers as rows
-from gateway.store.providers import ProviderRow
 
 
 async def create(args: Namespace, output: Output) -> int:
@@ -23,24 +24,31 @@ async def list_all(args: Namespace, output: Output) -> int:
     """All providers."""
     async with open_database(settings_of(output)) as db:
         found = await rows.list_all(db)
-    output.table("providers", [_record(row) for row in found], ("name", "base_url", "enabled"))
+    output.table("providers", [provider_json(row) for row in found], ("name", "base_url", "enabled"))
     return 0
 
 
 async def show(args: Namespace, output: Output) -> int:
     """One provider."""
     async with open_database(settings_of(output)) as db:
-        output.record(_record(await providers.find(db, args.name)))
+        output.record(provider_json(await providers.find(db, args.name)))
     return 0
 
 
 async def change(args: Namespace, output: Output) -> int:
-    """Move a provider."""
+    """Rename or move a provider."""
+    wanted = ProviderChange(name=args.rename, base_url=args.base_url)
+    if wanted == ProviderChange():
+        raise WrongUsage("There is nothing to change.", "Give --base-url or --rename.")
     settings = settings_of(output)
     async with open_database(settings) as db:
-        moved = await providers.set_base_url(db, args.name, args.base_url, settings.trusted_upstream_hosts, actor=actor_of(args))
-    text = "Moved. Conversations bound before stay readable and take no new message." if moved else "Nothing to change."
-    output.result({"moved": moved}, text)
+        report = await providers.change(db, args.name, wanted, settings.trusted_upstream_hosts, actor=actor_of(args))
+    text = "Changed." if report.changed else "Nothing to change."
+    if report.moved:
+        text = "Moved. Conversations bound before stay readable and take no new message."
+    if report.token_dropped:
+        text += " It is another server, so its applications have no token any more: gateway apps set-token NAME --token-file FILE"
+    output.result({"changed": report.changed, "moved": report.moved, "token_dropped": report.token_dropped}, text)
     return 0
 
 
@@ -59,14 +67,3 @@ async def _switch(args: Namespace, output: Output, *, enabled: bool) -> int:
         changed = await providers.set_enabled(db, args.name, enabled=enabled, actor=actor_of(args))
     output.result({"enabled": enabled, "changed": changed}, "Enabled." if enabled else "Disabled.")
     return 0
-
-
-def _record(row: ProviderRow) -> dict[str, object]:
-    return {
-        "provider_id": row.provider_id,
-        "name": row.name,
-        "base_url": row.base_url,
-        "enabled": row.enabled,
-        "created_at": row.created_at,
-        "updated_at": row.updated_at,
-    }

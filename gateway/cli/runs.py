@@ -21,10 +21,10 @@ from gateway.domain.limits import PAGE_MAX
 from gateway.domain.resolution import ResolutionOutcome, RunFilter
 from gateway.domain.snapshot import MessageItem
 from gateway.domain.states import SLOT_HOLDING
+from gateway.domain.times import rfc3339
 from gateway.http_client import HttpClient
 from gateway.runs.look_up import LookUp
 from gateway.runs.operator_reads import OperatorReads, OperatorRun, operator_run_json
-from gateway.runs.read import rfc3339
 from gateway.runs.resolve import OperatorActs
 from gateway.runs.save import Save
 from gateway.runs.tasks import Tasks

@@ -6,7 +6,7 @@ told account_inactive, as a suspended one is: its identity is proven, so it is n
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final
+from enum import StrEnum
 
 from gateway.domain.ids import AccountId, ApplicationId
 from gateway.domain.problems import Code, Refused
@@ -14,7 +14,12 @@ from gateway.identity.tokens import OPERATOR_ROLE, Claims
 from gateway.store import accounts as rows
 from gateway.store.database import Database
 
-_ACTIVE: Final = "active"
+
+class AccountState(StrEnum):
+    """Whether an account may do anything at all."""
+
+    ACTIVE = "active"
+    SUSPENDED = "suspended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,7 @@ class AccessCheck:
 
 def access_of(claims: Claims, row: rows.AccessRow | None) -> Access:
     """The access that a row gives. Raises Refused(ACCOUNT_INACTIVE) for no account and for one that is not active."""
-    if row is None or row.account_state != _ACTIVE:
+    if row is None or row.account_state != AccountState.ACTIVE:
         raise Refused(Code.ACCOUNT_INACTIVE)
     return build_access(claims, AccountId(row.account_id), row.all_groups, row.account_roles)
 

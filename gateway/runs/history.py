@@ -16,10 +16,11 @@ from gateway.domain.problems import Code, Refused
 from gateway.domain.reasons import Reason
 from gateway.domain.snapshot import MessageItem, ToolItem, ToolStatus
 from gateway.domain.text import is_storable
+from gateway.domain.times import rfc3339
 from gateway.identity.accounts import Access
 from gateway.runs.cursors import opened, opened_moment, sealed, sealed_moment
 from gateway.runs.items import UserMessage, VisibleItem, item_json, user_message_state
-from gateway.runs.read import RunView, rfc3339, run_json, run_view
+from gateway.runs.read import RunView, run_json, run_view
 from gateway.store import history as store
 from gateway.store import runs as run_store
 from gateway.store.database import Database

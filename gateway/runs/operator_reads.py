@@ -15,8 +15,9 @@ from gateway.domain.ids import ApplicationId, RunId
 from gateway.domain.problems import Code, Refused
 from gateway.domain.resolution import Obstacle, ResolutionFacts, ResolutionOutcome, RunFilter, resolution
 from gateway.domain.states import SLOT_HOLDING, Execution, Persistence
+from gateway.domain.times import rfc3339
 from gateway.runs.cursors import opened, opened_moment, sealed, sealed_moment
-from gateway.runs.read import RunView, rfc3339, run_json, run_view
+from gateway.runs.read import RunView, run_json, run_view
 from gateway.store import audit as trail
 from gateway.store import operators as store
 from gateway.store.audit import AuditRow

@@ -1,7 +1,7 @@
 """A run as its owner reads it: the Run of interface.md. Reading never executes and never decides."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from gateway.domain import snapshot as snapshots
@@ -10,6 +10,7 @@ from gateway.domain.problems import Code, Refused
 from gateway.domain.reasons import Reason
 from gateway.domain.snapshot import Snapshot
 from gateway.domain.states import SLOT_HOLDING, Attention, Execution, Persistence, RunKind
+from gateway.domain.times import rfc3339
 from gateway.identity.accounts import Access
 from gateway.runs.items import item_json
 from gateway.store import runs as store
@@ -139,8 +140,3 @@ def run_json(view: RunView, *, snapshot: bool = True) -> dict[str, object]:
         else None,
         "interrupt": None,
     }
-
-
-def rfc3339(moment: datetime) -> str:
-    """RFC 3339 in UTC with microseconds and a Z, as all times of the interface."""
-    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -17,9 +17,9 @@ from gateway.domain.problems import Code, Refused
 from gateway.domain.resolution import Obstacle, ResolutionFacts, ResolutionOutcome, resolution
 from gateway.domain.states import Execution, Persistence
 from gateway.domain.text import is_storable
+from gateway.domain.times import rfc3339
 from gateway.runs.look_up import LookUp
 from gateway.runs.operator_reads import OperatorReads, OperatorRun
-from gateway.runs.read import rfc3339
 from gateway.runs.save import Save
 from gateway.runs.submit import Own
 from gateway.store import audit as trail

@@ -7,16 +7,17 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from gateway.domain.ids import ApplicationId
+from gateway.domain.limits import PAGE_MAX
 from gateway.store.database import Database, Transaction
 from gateway.store.statements import statement
+from gateway.store.which import Which, all_pages, which_params
 
 _ACCESS: Final = statement("accounts.access")
 _CREATE: Final = statement("accounts.create")
-_BY_SUBJECT: Final = statement("accounts.by_subject")
+_ONE: Final = statement("accounts.one")
 _PAGE: Final = statement("accounts.page")
-_SET: Final = statement("accounts.set")
-_SUSPEND: Final = statement("accounts.suspend")
-_ACTIVATE: Final = statement("accounts.activate")
+_LOCK: Final = statement("accounts.lock")
+_SAVE: Final = statement("accounts.save")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,35 +52,30 @@ async def access(db: Database, subject: str, groups: Collection[str], applicatio
 
 async def create(within: Database | Transaction, subject: str, *, groups: Collection[str] = (), roles: Collection[str] = ()) -> bool:
     """Make an active account. False: the subject has one already, made by whomever; nothing was changed."""
-    params = {"account_id": uuid4(), "subject": subject, "groups": sorted(groups), "roles": sorted(roles)}
+    params = {"account_id": uuid4(), "subject": subject, "groups": sorted(set(groups)), "roles": sorted(set(roles))}
     return await within.execute(_CREATE, params) == 1
 
 
-async def find(db: Database, subject: str) -> AccountRow | None:
-    """The subject's account."""
-    return await db.one(_BY_SUBJECT, AccountRow, {"subject": subject}, reading=True)
+async def find(db: Database, which: Which) -> AccountRow | None:
+    """The account of that id or subject."""
+    return await db.one(_ONE, AccountRow, which_params(which), reading=True)
 
 
-async def page(db: Database, *, after: str, page_size: int) -> list[AccountRow]:
-    """The next accounts in the order of subjects; `after` "" begins."""
+async def page(db: Database, *, after: UUID | None, page_size: int) -> list[AccountRow]:
+    """The next accounts in the order of subjects; `after` None begins."""
     return await db.all(_PAGE, AccountRow, {"after": after, "page_size": page_size}, reading=True)
 
 
-async def change(tx: Transaction, subject: str, *, groups: Collection[str] | None, roles: Collection[str] | None) -> bool:
-    """Replace groups, roles or both. False: there is no such account."""
-    params = {
-        "subject": subject,
-        "groups": None if groups is None else sorted(groups),
-        "roles": None if roles is None else sorted(roles),
-    }
-    return await tx.execute(_SET, params) == 1
+async def list_all(db: Database) -> list[AccountRow]:
+    """All of them, by subject."""
+    return await all_pages(lambda after: page(db, after=after, page_size=PAGE_MAX), lambda row: row.account_id)
 
 
-async def suspend(tx: Transaction, subject: str) -> bool:
-    """active → suspended. False: it was not active, or is not there."""
-    return await tx.execute(_SUSPEND, {"subject": subject}) == 1
+async def lock(tx: Transaction, which: Which) -> AccountRow | None:
+    """The account under the lock that admission takes."""
+    return await tx.one(_LOCK, AccountRow, which_params(which))
 
 
-async def activate(tx: Transaction, subject: str) -> bool:
-    """suspended → active. False: it was not suspended, or is not there."""
-    return await tx.execute(_ACTIVATE, {"subject": subject}) == 1
+async def save(tx: Transaction, account_id: UUID, *, state: str, groups: Collection[str], roles: Collection[str]) -> None:
+    """Write a locked account as it shall be."""
+    await tx.execute(_SAVE, {"account_id": account_id, "state": state, "groups": sorted(groups), "roles": sorted(roles)})

@@ -7,12 +7,14 @@ from typing import Final
 from uuid import UUID
 
 from gateway.domain.ids import ApplicationId, ConversationId
+from gateway.domain.limits import PAGE_MAX
 from gateway.store.database import Database, Params, Transaction
 from gateway.store.statements import statement
+from gateway.store.which import Which, all_pages, which_params
 
 _CREATE: Final = statement("applications.create")
-_BY_NAME: Final = statement("applications.by_name")
-_LIST: Final = statement("applications.list")
+_ONE: Final = statement("applications.one")
+_PAGE: Final = statement("applications.page")
 _LOCK: Final = statement("applications.lock")
 _LOCK_OF_PROVIDER: Final = statement("applications.lock_of_provider")
 _RUNS_IN_THE_WAY: Final = statement("applications.runs_in_the_way")
@@ -21,8 +23,6 @@ _SAVE: Final = statement("applications.save")
 _MOVE: Final = statement("applications.move")
 _INVALIDATE_BINDINGS: Final = statement("applications.invalidate_bindings")
 _SET_TOKEN: Final = statement("applications.set_token")
-_ENABLE: Final = statement("applications.enable")
-_DISABLE: Final = statement("applications.disable")
 _VISIBLE: Final = statement("applications.visible")
 _USABLE: Final = statement("applications.usable")
 
@@ -32,7 +32,10 @@ RUNS_SHOWN: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class ApplicationRow:
-    """One application as operators see it, with its provider. The token is in there only encrypted."""
+    """One application as operators see it, with its provider. The token is in there only encrypted.
+
+    `closed`: why it takes no new task, as far as SQL can tell; `unknown_runs` hold slots until somebody acts.
+    """
 
     application_id: UUID
     name: str
@@ -58,6 +61,8 @@ class ApplicationRow:
     provider_name: str
     base_url: str
     provider_enabled: bool
+    closed: str | None
+    unknown_runs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,19 +126,24 @@ async def create(tx: Transaction, params: Params) -> None:
     await tx.execute(_CREATE, params)
 
 
-async def find(db: Database, name: str) -> ApplicationRow | None:
-    """The application of that name."""
-    return await db.one(_BY_NAME, ApplicationRow, {"name": name}, reading=True)
+async def find(db: Database, which: Which) -> ApplicationRow | None:
+    """The application of that id or name."""
+    return await db.one(_ONE, ApplicationRow, which_params(which), reading=True)
+
+
+async def page(db: Database, *, after: UUID | None, page_size: int) -> list[ApplicationRow]:
+    """The next applications in the order of names; `after` None begins."""
+    return await db.all(_PAGE, ApplicationRow, {"after": after, "page_size": page_size}, reading=True)
 
 
 async def list_all(db: Database) -> list[ApplicationRow]:
     """All of them, by name."""
-    return await db.all(_LIST, ApplicationRow, reading=True)
+    return await all_pages(lambda after: page(db, after=after, page_size=PAGE_MAX), lambda row: row.application_id)
 
 
-async def lock(tx: Transaction, name: str) -> ApplicationRow | None:
+async def lock(tx: Transaction, which: Which) -> ApplicationRow | None:
     """The application under the lock that admission takes: no run of it is admitted until the transaction ends."""
-    return await tx.one(_LOCK, ApplicationRow, {"name": name})
+    return await tx.one(_LOCK, ApplicationRow, which_params(which))
 
 
 async def lock_of_provider(tx: Transaction, provider_id: UUID) -> list[UUID]:
@@ -153,7 +163,7 @@ async def has_history(tx: Transaction, application_id: UUID) -> bool:
 
 
 async def save(tx: Transaction, params: Params) -> None:
-    """Write a locked application as it shall be. Raises ConstraintViolated for a form."""
+    """Write a locked application as it shall be. Raises ConstraintViolated: application_name_unique, or a form."""
     await tx.execute(_SAVE, params)
 
 
@@ -166,11 +176,6 @@ async def move(tx: Transaction, application_ids: Sequence[UUID], *, drop_token: 
 async def set_token(tx: Transaction, application_id: UUID, *, ciphertext: bytes, key_id: str) -> None:
     """Replace the token of a locked application and raise its version."""
     await tx.execute(_SET_TOKEN, {"application_id": application_id, "token_ciphertext": ciphertext, "token_key_id": key_id})
-
-
-async def set_enabled(tx: Transaction, name: str, *, enabled: bool) -> bool:
-    """False: it was so already, or there is no such application."""
-    return await tx.execute(_ENABLE if enabled else _DISABLE, {"name": name}) == 1
 
 
 async def visible(db: Database, *, subject: str, groups: Collection[str], application_id: ApplicationId | None) -> list[VisibleRow]:

@@ -6,17 +6,17 @@ from typing import Final
 from uuid import UUID
 
 from gateway.domain.ids import ProviderId
+from gateway.domain.limits import PAGE_MAX
 from gateway.store.database import Database, Transaction
 from gateway.store.statements import statement
+from gateway.store.which import Which, all_pages, which_params
 
 _CREATE: Final = statement("providers.create")
-_BY_NAME: Final = statement("providers.by_name")
-_LIST: Final = statement("providers.list")
+_ONE: Final = statement("providers.one")
+_PAGE: Final = statement("providers.page")
 _LOCK: Final = statement("providers.lock")
 _HOLD: Final = statement("providers.hold")
-_SET_BASE_URL: Final = statement("providers.set_base_url")
-_ENABLE: Final = statement("providers.enable")
-_DISABLE: Final = statement("providers.disable")
+_SAVE: Final = statement("providers.save")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,31 +36,31 @@ async def create(tx: Transaction, provider_id: ProviderId, *, name: str, base_ur
     await tx.execute(_CREATE, {"provider_id": provider_id, "name": name, "base_url": base_url})
 
 
-async def find(db: Database, name: str) -> ProviderRow | None:
-    """The provider of that name."""
-    return await db.one(_BY_NAME, ProviderRow, {"name": name}, reading=True)
+async def find(db: Database, which: Which) -> ProviderRow | None:
+    """The provider of that id or name."""
+    return await db.one(_ONE, ProviderRow, which_params(which), reading=True)
+
+
+async def page(db: Database, *, after: UUID | None, page_size: int) -> list[ProviderRow]:
+    """The next providers in the order of names; `after` None begins."""
+    return await db.all(_PAGE, ProviderRow, {"after": after, "page_size": page_size}, reading=True)
 
 
 async def list_all(db: Database) -> list[ProviderRow]:
     """All of them, by name."""
-    return await db.all(_LIST, ProviderRow, reading=True)
+    return await all_pages(lambda after: page(db, after=after, page_size=PAGE_MAX), lambda row: row.provider_id)
 
 
-async def lock(tx: Transaction, name: str) -> ProviderRow | None:
+async def lock(tx: Transaction, which: Which) -> ProviderRow | None:
     """The provider, locked against every change and every new application. Locks of providers come before those of applications."""
-    return await tx.one(_LOCK, ProviderRow, {"name": name})
+    return await tx.one(_LOCK, ProviderRow, which_params(which))
 
 
-async def hold(tx: Transaction, name: str) -> ProviderRow | None:
+async def hold(tx: Transaction, which: Which) -> ProviderRow | None:
     """The provider, held as it is until the transaction ends, by as many as like."""
-    return await tx.one(_HOLD, ProviderRow, {"name": name})
+    return await tx.one(_HOLD, ProviderRow, which_params(which))
 
 
-async def set_base_url(tx: Transaction, provider_id: UUID, base_url: str) -> None:
-    """Write the new base URL of a locked provider."""
-    await tx.execute(_SET_BASE_URL, {"provider_id": provider_id, "base_url": base_url})
-
-
-async def set_enabled(tx: Transaction, name: str, *, enabled: bool) -> bool:
-    """False: it was so already, or there is no such provider."""
-    return await tx.execute(_ENABLE if enabled else _DISABLE, {"name": name}) == 1
+async def save(tx: Transaction, provider_id: UUID, *, name: str, base_url: str, enabled: bool) -> None:
+    """Write a locked provider as it shall be. Raises ConstraintViolated: provider_name_unique, or a form."""
+    await tx.execute(_SAVE, {"provider_id": provider_id, "name": name, "base_url": base_url, "enabled": enabled})

@@ -11,32 +11,28 @@ insert into account (account_id, subject, groups, roles)
 values (%(account_id)s::uuid, %(subject)s::text, %(groups)s::text[], %(roles)s::text[])
 on conflict on constraint account_subject_unique do nothing
 
--- name: by_subject
--- One account.
+-- name: one
+-- One account by its id or its subject.
 select account_id, subject, state, groups, roles, created_at, updated_at
 from account
-where subject = %(subject)s::text
+where account_id = %(id)s::uuid or subject = %(name)s::text
 
 -- name: page
 -- Accounts in the order of their subjects, after a given one.
-select account_id, subject, state, groups, roles, created_at, updated_at
-from account
-where subject > %(after)s::text
-order by subject
+select a.account_id, a.subject, a.state, a.groups, a.roles, a.created_at, a.updated_at
+from account a
+where %(after)s::uuid is null or a.subject > (select l.subject from account l where l.account_id = %(after)s::uuid)
+order by a.subject
 limit %(page_size)s::integer
 
--- name: set
--- Replaces an account's own groups and roles; null leaves them as they are.
-update account set
-    groups = coalesce(%(groups)s::text[], groups), roles = coalesce(%(roles)s::text[], roles), updated_at = now()
-where subject = %(subject)s::text
+-- name: lock
+-- One account under the lock that admission takes.
+select account_id, subject, state, groups, roles, created_at, updated_at
+from account
+where account_id = %(id)s::uuid or subject = %(name)s::text
+for no key update
 
--- name: suspend
--- active -> suspended.
-update account set state = 'suspended', updated_at = now()
-where subject = %(subject)s::text and state = 'active'
-
--- name: activate
--- suspended -> active.
-update account set state = 'active', updated_at = now()
-where subject = %(subject)s::text and state = 'suspended'
+-- name: save
+-- Writes a locked account as it shall be.
+update account set state = %(state)s::text, groups = %(groups)s::text[], roles = %(roles)s::text[], updated_at = now()
+where account_id = %(account_id)s::uuid

@@ -11,35 +11,46 @@ values (
     %(app_type)s::text, %(is_marketplace_app)s::boolean, %(tags)s::text[],
     case when %(token_ciphertext)s::bytea is null then 0 else 1 end, %(token_ciphertext)s::bytea, %(token_key_id)s::text)
 
--- name: by_name
--- One application as operators see it.
+-- name: one
+-- One application by its id or its name, as operators see it.
 select
     a.application_id, a.name, a.description, a.visibility, a.groups, a.owner_subject, a.users, a.backend_type, a.assistant_id,
     a.human_input, a.app_type, a.is_marketplace_app, a.tags, a.enabled, a.config_version, a.token_version, a.token_ciphertext,
-    a.token_key_id, a.created_at, a.updated_at, a.provider_id, p.name as provider_name, p.base_url, p.enabled as provider_enabled
+    a.token_key_id, a.created_at, a.updated_at, a.provider_id, p.name as provider_name, p.base_url, p.enabled as provider_enabled,
+    application_closed_v1(a.backend_type, a.human_input, a.enabled, p.enabled, a.token_ciphertext is not null) as closed,
+    (select count(*) from run r where r.application_id = a.application_id and r.application_slot is not null and r.execution = 'unknown')
+        as unknown_runs
 from application a
 join provider p on p.provider_id = a.provider_id
-where a.name = %(name)s::text
+where a.application_id = %(id)s::uuid or a.name = %(name)s::text
 
--- name: list
--- All applications in the order of their names, as operators see them.
+-- name: page
+-- Applications in the order of their names, after a given one, as operators see them.
 select
     a.application_id, a.name, a.description, a.visibility, a.groups, a.owner_subject, a.users, a.backend_type, a.assistant_id,
     a.human_input, a.app_type, a.is_marketplace_app, a.tags, a.enabled, a.config_version, a.token_version, a.token_ciphertext,
-    a.token_key_id, a.created_at, a.updated_at, a.provider_id, p.name as provider_name, p.base_url, p.enabled as provider_enabled
+    a.token_key_id, a.created_at, a.updated_at, a.provider_id, p.name as provider_name, p.base_url, p.enabled as provider_enabled,
+    application_closed_v1(a.backend_type, a.human_input, a.enabled, p.enabled, a.token_ciphertext is not null) as closed,
+    (select count(*) from run r where r.application_id = a.application_id and r.application_slot is not null and r.execution = 'unknown')
+        as unknown_runs
 from application a
 join provider p on p.provider_id = a.provider_id
+where %(after)s::uuid is null or a.name > (select l.name from application l where l.application_id = %(after)s::uuid)
 order by a.name
+limit %(page_size)s::integer
 
 -- name: lock
 -- One application under the lock that admission takes.
 select
     a.application_id, a.name, a.description, a.visibility, a.groups, a.owner_subject, a.users, a.backend_type, a.assistant_id,
     a.human_input, a.app_type, a.is_marketplace_app, a.tags, a.enabled, a.config_version, a.token_version, a.token_ciphertext,
-    a.token_key_id, a.created_at, a.updated_at, a.provider_id, p.name as provider_name, p.base_url, p.enabled as provider_enabled
+    a.token_key_id, a.created_at, a.updated_at, a.provider_id, p.name as provider_name, p.base_url, p.enabled as provider_enabled,
+    application_closed_v1(a.backend_type, a.human_input, a.enabled, p.enabled, a.token_ciphertext is not null) as closed,
+    (select count(*) from run r where r.application_id = a.application_id and r.application_slot is not null and r.execution = 'unknown')
+        as unknown_runs
 from application a
 join provider p on p.provider_id = a.provider_id
-where a.name = %(name)s::text
+where a.application_id = %(id)s::uuid or a.name = %(name)s::text
 for no key update of a
 
 -- name: lock_of_provider
@@ -72,7 +83,7 @@ select exists (select from conversation c where c.application_id = %(application
 -- name: save
 -- Writes a locked application as it shall be.
 update application set
-    provider_id = %(provider_id)s::uuid, description = %(description)s::text, visibility = %(visibility)s::text,
+    provider_id = %(provider_id)s::uuid, name = %(name)s::text, enabled = %(enabled)s::boolean, description = %(description)s::text, visibility = %(visibility)s::text,
     groups = %(groups)s::text[], owner_subject = %(owner_subject)s::text, users = %(users)s::text[],
     backend_type = %(backend_type)s::text, assistant_id = %(assistant_id)s::text, human_input = %(human_input)s::boolean,
     app_type = %(app_type)s::text, is_marketplace_app = %(is_marketplace_app)s::boolean, tags = %(tags)s::text[], updated_at = now()
@@ -100,16 +111,6 @@ update application set
     token_ciphertext = %(token_ciphertext)s::bytea, token_key_id = %(token_key_id)s::text, token_version = token_version + 1,
     updated_at = now()
 where application_id = %(application_id)s::uuid
-
--- name: enable
--- Allows use again.
-update application set enabled = true, updated_at = now()
-where name = %(name)s::text and not enabled
-
--- name: disable
--- Stops new use at once; what runs goes on.
-update application set enabled = false, updated_at = now()
-where name = %(name)s::text and enabled
 
 -- name: visible
 -- The applications that a caller may see, or one of them, with what their availability depends on.

@@ -12,6 +12,7 @@ from gateway.identity import people
 from gateway.identity.accounts import AccessCheck
 from gateway.identity.tokens import Claims
 from gateway.store import accounts
+from gateway.store.accounts import AccountRow
 from gateway.store.database import Database
 from tests.db.world import world_on
 
@@ -118,7 +119,8 @@ async def test_pages_go_through_all_accounts_once(database: Database) -> None:
     subjects = [f"user-{number:02}" for number in range(7)]
     for subject in reversed(subjects):
         await accounts.create(database, subject)
-    seen: list[str] = []
-    while page := await accounts.page(database, after=seen[-1] if seen else "", page_size=3):
-        seen += [row.subject for row in page]
-    assert seen == subjects
+    seen: list[AccountRow] = []
+    while page := await accounts.page(database, after=seen[-1].account_id if seen else None, page_size=3):
+        seen += page
+    assert [row.subject for row in seen] == subjects
+    assert await accounts.list_all(database) == seen

@@ -9,8 +9,9 @@ import psycopg
 import pytest
 
 from gateway.bindings import applications, providers
-from gateway.bindings.applications import ApplicationChange, Audience, ChangeReport, NewApplication, Visibility
+from gateway.bindings.applications import ApplicationChange, Audience, NewApplication, Visibility
 from gateway.bindings.config import ApplicationConfig, BackendType, langchain_config, parse_config
+from gateway.bindings.providers import ChangeReport, ProviderChange
 from gateway.bindings.resolve import Resolve
 from gateway.bindings.vault import KeyRing, Vault
 from gateway.bindings.visible import VisibleApplications
@@ -160,11 +161,11 @@ async def first_assistant(world: World) -> object:
 
 async def other_provider(world: World) -> object:
     await world.provider("elsewhere", f"{BASE_URL}/elsewhere")
-    return await applications.change(world.database, "app", ApplicationChange(provider_name="elsewhere"))
+    return await applications.change(world.database, "app", ApplicationChange(provider="elsewhere"))
 
 
 async def first_provider(world: World) -> object:
-    return await applications.change(world.database, "app", ApplicationChange(provider_name="provider"))
+    return await applications.change(world.database, "app", ApplicationChange(provider="provider"))
 
 
 @pytest.mark.parametrize(
@@ -195,9 +196,11 @@ async def test_what_is_as_wanted_already_ends_nothing(world: World) -> None:
     run = await world.run_in(application_id, "succeeded", "saved")
     assert not await providers.set_base_url(world.database, "provider", f"{BASE_URL}:443/", ())
     wanted = ApplicationChange(
-        assistant_id="agent", provider_name="provider", description="new", visibility=Visibility.PRIVATE, owner_subject="alice"
+        assistant_id="agent", provider="provider", description="new", visibility=Visibility.PRIVATE, owner_subject="alice"
     )
-    assert await applications.change(world.database, "app", wanted) == ChangeReport(moved=False, token_dropped=False)
+    changed = ("description", "owner_subject", "visibility")
+    assert await applications.change(world.database, "app", wanted) == ChangeReport(changed, moved=False, token_dropped=False)
+    assert await applications.change(world.database, "app", wanted) == ChangeReport()
     assert binding(world, run.conversation_id) is None
     row = await applications.find(world.database, "app")
     assert (row.config_version, row.description, row.visibility, row.owner_subject) == (1, "new", "private", "alice")
@@ -213,8 +216,48 @@ async def test_a_changed_origin_drops_the_token(world: World) -> None:
     assert (row.token_ciphertext, row.token_key_id, row.config_version, row.token_version) == (None, None, 3, 2)
     await world.application("second")
     await world.provider("elsewhere", "https://elsewhere.example")
-    report = await applications.change(world.database, "second", ApplicationChange(provider_name="elsewhere"))
-    assert report == ChangeReport(moved=True, token_dropped=True)
+    report = await applications.change(world.database, "second", ApplicationChange(provider="elsewhere"))
+    assert report == ChangeReport(("provider_id",), moved=True, token_dropped=True)
+
+
+async def test_a_rename_is_free_and_only_a_rename(world: World) -> None:
+    application_id = await world.application()
+    await world.application("other")
+    await world.provider("second", "https://second.example")
+    run = await world.run_in(application_id, "running")
+    row = await applications.find(world.database, application_id)
+    assert await applications.change(world.database, application_id, ApplicationChange(name="new")) == ChangeReport(("name",))
+    assert await providers.change(world.database, row.provider_id, ProviderChange(name="moved?"), ()) == ChangeReport(("name",))
+    renamed = await applications.find(world.database, "new")
+    assert (renamed.application_id, renamed.provider_name, renamed.config_version) == (application_id, "moved?", 1)
+    assert binding(world, run.conversation_id) is None
+    await refused(applications.change(world.database, "new", ApplicationChange(name="other")), Code.ALREADY_EXISTS)
+    await refused(providers.change(world.database, "moved?", ProviderChange(name="second"), ()), Code.ALREADY_EXISTS)
+    for act in (
+        applications.change(world.database, "new", ApplicationChange(name=" new")),
+        providers.change(world.database, "moved?", ProviderChange(name=""), ()),
+    ):
+        assert (await refused(act, Code.CONFIGURATION_INVALID)).extra["field"] == "name"
+    await refused(applications.find(world.database, "app"), Code.NOT_FOUND)
+
+
+async def test_a_change_that_is_refused_in_one_part_changes_no_part(world: World) -> None:
+    application_id = await world.application()
+    await world.run_in(application_id, "unknown")
+    before = await applications.find(world.database, "app")
+    wanted = ApplicationChange(name="new", enabled=False, assistant_id="other", description="new")
+    await refused(applications.change(world.database, "app", wanted), Code.CHANGE_BLOCKED)
+    moving = ProviderChange(name="new", base_url=f"{BASE_URL}/v2", enabled=False)
+    await refused(providers.change(world.database, "provider", moving, ()), Code.CHANGE_BLOCKED)
+    assert await applications.find(world.database, "app") == before
+
+
+async def test_an_owner_can_be_taken_away(world: World) -> None:
+    await world.application(audience=Audience(visibility=Visibility.PRIVATE, owner_subject="alice", users=("bob",)))
+    await applications.change(world.database, "app", ApplicationChange(drop_owner=True))
+    assert (await applications.find(world.database, "app")).owner_subject is None
+    nobody = ApplicationChange(users=())
+    assert (await refused(applications.change(world.database, "app", nobody), Code.CONFIGURATION_INVALID)).extra["field"] == "owner"
 
 
 # --- what blocks a change -------------------------------------------------------------------------------------------------------------
@@ -406,7 +449,7 @@ async def test_what_is_not_there_is_not_found(world: World) -> None:
     for act in (
         applications.find(world.database, "nowhere"),
         applications.change(world.database, "nowhere", ApplicationChange()),
-        applications.change(world.database, "app", ApplicationChange(provider_name="nowhere")),
+        applications.change(world.database, "app", ApplicationChange(provider="nowhere")),
         applications.set_enabled(world.database, "nowhere", enabled=True),
         applications.set_token(world.database, world.vault, "nowhere", "tok_X", takes_token),
         providers.find(world.database, "nowhere"),

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import sys
 from collections.abc import Callable
 from io import BytesIO
@@ -80,9 +81,14 @@ def test_providers(shell: Shell) -> None:
     assert shell.json("providers", "disable", "p") == {"enabled": False, "changed": False}
     assert shell.json("providers", "show", "p")["enabled"] is False
     shell("providers", "enable", "p")
-    assert shell.json("providers", "set", "p", "--base-url", "http://127.0.0.1:8123") == {"moved": True}
-    assert shell.json("providers", "set", "p", "--base-url", "http://127.0.0.1:8123/") == {"moved": False}
+    moved = {"changed": ["base_url"], "moved": True, "token_dropped": True}
+    assert shell.json("providers", "set", "p", "--base-url", "http://127.0.0.1:8123") == moved
+    nothing = {"changed": [], "moved": False, "token_dropped": False}
+    assert shell.json("providers", "set", "p", "--base-url", "http://127.0.0.1:8123/", "--rename", "p") == nothing
     assert "http://127.0.0.1:8123" in shell("providers", "show", "p")
+    assert shell.json("providers", "set", "p", "--rename", "new") == nothing | {"changed": ["name"]}
+    shell("providers", "set", "new", "--rename", "p")
+    shell("providers", "set", "p", status=2)
     assert shell.error("providers", "create", "p", "--base-url", "https://agent.example")["code"] == "already_exists"
     for verb in ("show", "disable", "enable"):
         assert shell.error("providers", verb, "nowhere")["code"] == "not_found"
@@ -98,22 +104,34 @@ def test_o34_a_url_with_a_password_is_refused_unseen(shell: Shell) -> None:
 def test_apps(shell_with_app: Shell) -> None:
     shell = shell_with_app
     shown = shell.json("apps", "show", "a")
-    assert (shown["provider"], shown["assistant_id"], shown["visibility"], shown["token"]) == ("p", "agent", "public", "readable")
-    config = shell.file('{"backend_type": "langchain", "langchain": {"assistant_id": "x", "human_input": true}}', "config.json")
+    config = {"assistant_id": "agent", "human_input": False}
+    assert (shown["provider"], shown["config"]["langchain"], shown["visibility"], shown["token"]) == ("p", config, "public", "readable")
+    assert re.search(r"^assistant id +agent$", shell("apps", "show", "a"), re.MULTILINE)
+    file = shell.file('{"backend_type": "langchain", "langchain": {"assistant_id": "x", "human_input": true}}', "config.json")
     created = shell.json(
-        "apps", "create", "b", "--provider", "p", "--config", config, "--description", "about", "--visibility", "private",
+        "apps", "create", "b", "--provider", "p", "--config", file, "--description", "about", "--visibility", "private",
         "--owner", "alice", "--user", "bob", "--user", "carol", "--token-file", shell.file("tok_CANARY"),
     )  # fmt: skip
     shown = shell.json("apps", "show", "b")
-    assert (shown["app_id"], shown["human_input"], shown["owner"], shown["users"]) == (created["app_id"], True, "alice", ["bob", "carol"])
+    assert (shown["app_id"], shown["owner"], shown["users"]) == (created["app_id"], "alice", ["bob", "carol"])
+    assert (shown["available"], shown["unavailable"]) == (False, "backend_not_served")
     shell("apps", "create", "c", "--provider", "p", "--config", shell.file("{}", "dify.json"))
     assert [(row["name"], row["token"]) for row in shell.json("apps", "list")["apps"]] == [
         ("a", "readable"),
         ("b", "readable"),
         ("c", "none"),
     ]
-    assert shell.json("apps", "set", "a", "--visibility", "group", "--group", "staff") == {"moved": False, "token_dropped": False}
-    assert shell.json("apps", "set", "a", "--assistant", "other") == {"moved": True, "token_dropped": False}
+    nothing = {"changed": [], "moved": False, "token_dropped": False}
+    for change, report in (
+        (["--visibility", "group", "--group", "staff"], nothing | {"changed": ["groups", "visibility"]}),
+        (["--assistant", "other"], nothing | {"changed": ["assistant_id"], "moved": True}),
+        (["--assistant", "other", "--rename", "a"], nothing),
+        (["--rename", "z"], nothing | {"changed": ["name"]}),
+    ):
+        assert shell.json("apps", "set", "a", *change) == report
+    shell("apps", "set", "z", "--rename", "a")
+    shell("apps", "set", "b", "--no-owner")
+    assert shell.json("apps", "show", "b")["owner"] is None
     shell("providers", "create", "q", "--base-url", "https://elsewhere.example")
     assert "set-token a" in shell("apps", "set", "a", "--provider", "q")
     assert shell.json("apps", "disable", "a", "--wait") == {"enabled": False, "changed": True}

@@ -214,7 +214,7 @@ async def world(shared: Shared) -> AsyncIterator[World]:
 async def _application(database: Database, base_url: str, token: str) -> ApplicationId:
     name = str(uuid4())
     await providers.create(database, name=name, base_url=base_url, trusted_hosts={"127.0.0.1"})
-    new = NewApplication(name=name, provider_name=name, config=langchain_config("agent"), audience=Audience(), token=token)
+    new = NewApplication(name=name, provider=name, config=langchain_config("agent"), audience=Audience(), token=token)
     return await applications.create(database, Vault(KeyRing([base64.b64decode(ENCRYPTION_KEY)])), new)
 
 

@@ -39,6 +39,7 @@ from gateway.store.database import Database
 from gateway.upstream.lookup import BridgeLookup
 from gateway.web.routes import build_web
 from gateway.web.services import Demo, DemoUser, Readiness, Services, WebSettings
+from tests.support.at_once import at_once
 
 VAULT: Final = Vault(KeyRing((bytes(32),)))
 KEY: Final = b"a key of the tests, 32 bytes long"
@@ -163,7 +164,7 @@ class World:
     ) -> ApplicationId:
         """A langchain application with its provider and token, that may generate as far as admission can tell."""
         application_id = ApplicationId(uuid4())
-        ciphertext, key_id = VAULT.seal(application_id, "a-service-token")
+        ciphertext, key_id = at_once(VAULT.seal(application_id, "a-service-token"))
         provider_id = uuid4()
         self.sql(
             "insert into provider (provider_id, name, base_url) values (%s, %s, 'https://agents.example')", provider_id, str(provider_id)

@@ -195,7 +195,7 @@ class Stack:
         self._names.append(name)
         await providers.create(self.database, name=name, base_url=self.upstream.base_url, trusted_hosts={"127.0.0.1"})
         new = NewApplication(
-            name=name, provider_name=name, config=langchain_config("agent"), audience=Audience(**audience), token=self.upstream.token
+            name=name, provider=name, config=langchain_config("agent"), audience=Audience(**audience), token=self.upstream.token
         )
         return await applications.create(self.database, Vault(KeyRing([base64.b64decode(ENCRYPTION_KEY)])), new)
 
