@@ -26,6 +26,8 @@ class ResponseFault(StrEnum):
     CONTENT_TYPE = "content_type"
     CHARSET = "charset"
     CONTENT_ENCODING = "content_encoding"
+    RUN_ID = "run_id"
+    """Native profile: the head names no run of our thread."""
     WRITE_ERROR = "write_error"
     NO_RESPONSE = "no_response"
 

@@ -18,6 +18,8 @@ MAX_REASON_CHARACTERS: Final = 1000
 """Why an operator acted: a few sentences, and the owner of the run reads them."""
 MAX_REPLY_BODY_BYTES: Final = 1024 * 1024
 """An upstream's JSON reply (capabilities, threads, look-up: real servers echo user content there)."""
+MAX_THREAD_BODY_BYTES: Final = 8 * 1024 * 1024
+"""A native thread's state or its list of runs: both repeat the whole conversation."""
 PAGE_DEFAULT: Final = 50
 PAGE_MAX: Final = 200
 

@@ -17,7 +17,7 @@ from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.faults import CALL_SECONDS, UpstreamFailed
 from gateway.upstream.generate import PostDeadlines, open_generation
 from gateway.upstream.open_stream import OpenStream
-from gateway.upstream.run_input import GenerationRequest
+from gateway.upstream.run_input import Dispatch
 from gateway.upstream.send_gate import SendGate
 from gateway.upstream.threads import create_thread
 
@@ -53,7 +53,7 @@ class Bridge:
             return None
         return created
 
-    async def generate(self, endpoint: Endpoint, key: CapabilitiesKey, request: GenerationRequest, gate: SendGate) -> OpenStream | PostFact:
+    async def generate(self, endpoint: Endpoint, key: CapabilitiesKey, request: Dispatch, gate: SendGate) -> OpenStream | PostFact:
         """The one POST; see `generate.open_generation`."""
         opened = await open_generation(
             endpoint, request, gate=gate, tls=self._client.tls, trusted_hosts=self._client.trusted_hosts, deadlines=self._deadlines

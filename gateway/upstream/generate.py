@@ -1,4 +1,5 @@
-"""POST /ag-ui: the one request that executes, sent at most once, and what its response means (contract B4, failure table of design.md).
+"""The one request that executes: POST /ag-ui, or the native profile's POST …/runs/stream. Sent at most once; what its response means is
+here too (contract B4, E1, failure table of design.md).
 
 Only `runs.execute` and the supervisor may import this module; import contracts hold everybody else, the reconciler first, away from it.
 """
@@ -13,7 +14,7 @@ from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.one_post import send_one_post
 from gateway.upstream.open_stream import OpenStream
 from gateway.upstream.response_class import BUSY_BODY_BYTES, event_stream_fault, refusal_fact
-from gateway.upstream.run_input import GenerationRequest, UnsendableRunInput
+from gateway.upstream.run_input import Dispatch, UnsendableRunInput
 from gateway.upstream.send_gate import SendGate
 
 
@@ -28,7 +29,7 @@ class PostDeadlines:
 
 async def open_generation(
     endpoint: Endpoint,
-    request: GenerationRequest,
+    request: Dispatch,
     *,
     gate: SendGate,
     tls: ssl.SSLContext,
@@ -40,12 +41,12 @@ async def open_generation(
     A cancelled caller gets no fact; `gate.seal()` tells it whether bytes may have left.
     """
     try:
-        body = request.body()
+        path, body = request.path, request.body()
     except UnsendableRunInput:
         # Admission refuses such a text; no connection was tried, and sealing makes that last.
         proof = gate.seal()
         return BadResponse(ResponseFault.NO_RESPONSE) if proof is None else NotSent(proof)
-    response = await post_run_input(endpoint, body, gate=gate, tls=tls, trusted_hosts=trusted_hosts, deadlines=deadlines)
+    response = await post_run_input(endpoint, body, path=path, gate=gate, tls=tls, trusted_hosts=trusted_hosts, deadlines=deadlines)
     match response:
         case NotSentProof():
             return NotSent(response)
@@ -58,12 +59,19 @@ async def open_generation(
 
 
 async def post_run_input(
-    endpoint: Endpoint, body: bytes, *, gate: SendGate, tls: ssl.SSLContext, trusted_hosts: frozenset[str], deadlines: PostDeadlines
+    endpoint: Endpoint,
+    body: bytes,
+    *,
+    path: str = "/ag-ui",
+    gate: SendGate,
+    tls: ssl.SSLContext,
+    trusted_hosts: frozenset[str],
+    deadlines: PostDeadlines,
 ) -> OpenStream | NotSentProof | ResponseFault:
     """The first step: `body` is sent, and a response's head came, or not. Its meaning is `classified`'s."""
     return await send_one_post(
         endpoint.origin,
-        endpoint.base_path + "/ag-ui",
+        endpoint.base_path + path,
         headers=[
             (b"Authorization", endpoint.authorization.encode("ascii")),
             (b"Content-Type", b"application/json"),

@@ -27,7 +27,13 @@ _MEANS: Final[Mapping[str, LookupStatus]] = {
 
 
 async def fetch_run_status(
-    client: HttpClient, endpoint: Endpoint, thread_id: ThreadId, native_run_id: NativeRunId, *, deadline_seconds: float
+    client: HttpClient,
+    endpoint: Endpoint,
+    thread_id: ThreadId,
+    native_run_id: NativeRunId,
+    *,
+    deadline_seconds: float,
+    max_bytes: int = MAX_REPLY_BODY_BYTES,
 ) -> LookupStatus | UpstreamFailed:
     """Ask once: what the run's status means, UNCLEAR for one that is not known here; a reply that is not about this run is a failure."""
     thread, run = path_segment(thread_id), path_segment(native_run_id)
@@ -37,7 +43,7 @@ async def fetch_run_status(
         endpoint.url(f"/threads/{thread}/runs/{run}"),
         headers={"Authorization": endpoint.authorization},
         deadline_seconds=deadline_seconds,
-        max_bytes=MAX_REPLY_BODY_BYTES,
+        max_bytes=max_bytes,
     )
     told = json_object_of(reply, expected=frozenset({200}))
     return told if isinstance(told, UpstreamFailed) else run_status(told, thread_id, native_run_id)

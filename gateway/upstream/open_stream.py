@@ -1,9 +1,11 @@
 """An open response of the one POST, as a run reads it. Apart from `generate`, so that naming the type gives no way to send."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from gateway.domain.ids import NativeRunId
 from gateway.upstream.response_decoder import BodyEnd, ResponseHead
 
 
@@ -55,3 +57,11 @@ class OpenStream:
     async def aclose(self) -> None:
         """Close the connection now. Where upstream watches its client this may stop the run: read to the end first."""
         await self._close()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRun:
+    """An open response of the native profile's POST: its head names the run."""
+
+    stream: OpenStream
+    native_run_id: NativeRunId
