@@ -12,7 +12,7 @@ from gateway.domain.native import ThreadState
 from gateway.upstream.capabilities import Capabilities, CapabilitiesKey
 from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.open_stream import OpenRun, OpenStream
-from gateway.upstream.run_input import Dispatch, GenerationRequest, NativeRequest
+from gateway.upstream.run_input import GenerationRequest, NativeRequest
 from gateway.upstream.send_gate import SendGate
 
 __all__ = [
@@ -47,7 +47,7 @@ class Preflight(Protocol):
 class Upstream(Preflight, Protocol):
     """The bridge profile, as a run uses it."""
 
-    async def generate(self, endpoint: Endpoint, key: CapabilitiesKey, request: Dispatch, gate: SendGate) -> OpenStream | PostFact:
+    async def generate(self, endpoint: Endpoint, key: CapabilitiesKey, request: GenerationRequest, gate: SendGate) -> OpenStream | PostFact:
         """The one POST: an open event stream, or the fact that moves the run. A cancelled caller asks `gate.seal()`."""
         ...
 
