@@ -1,6 +1,6 @@
 """Writes the pages under docs/ that are made from code; with --check it writes nothing and fails when one is not as it would be written.
 
-Pages: those of PAGES. Their words come from the code, but for the notes to operators on reasons, which are here.
+Pages: those of PAGES. Their words come from the code, but for the notes to operators on reasons, which are here. docs/api.md is `api_page`.
 """
 
 import argparse
@@ -40,6 +40,9 @@ from gateway.settings import CLIENT_NAMES, SECRETS_DIR, Group, setting_docs  # n
 from gateway.sse_parser.events import IgnoredClass  # noqa: E402
 from gateway.sse_parser.faults import FAULTS, Detail  # noqa: E402
 from gateway.sse_parser.treatment import CUSTOM_NOTES, OUTCOME_NOTES, OUTCOMES, TREATMENTS, Row, Treatment  # noqa: E402
+from gateway.web.pages import load_pages  # noqa: E402
+from gateway.web.routes import DEMO_ROUTES, PUBLIC_ROUTES, page_routes  # noqa: E402
+from tools.api_page import api_lines  # noqa: E402
 
 _State = TypeVar("_State", Execution, Persistence)
 
@@ -274,7 +277,13 @@ def _schema(properties: Mapping[str, object], *, required: Sequence[str]) -> lis
     return ["```json", *json.dumps(schema, indent=2).splitlines(), "```"]
 
 
+def api_page() -> str:
+    """docs/api.md."""
+    return _page(api_lines((*PUBLIC_ROUTES, *page_routes(load_pages()), *DEMO_ROUTES)))
+
+
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
+    "api": api_page,
     "settings": settings_page,
     "problems": problems_page,
     "reasons": reasons_page,

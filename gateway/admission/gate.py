@@ -40,6 +40,21 @@ _REFUSALS: Final = {
     Verdict.QUOTA_EXHAUSTED: Code.QUOTA_EXHAUSTED,
 }
 
+SUBMISSION_REFUSALS: Final = (
+    Code.TEXT_TOO_LONG,
+    Code.INVALID_TEXT,
+    Code.MODERATION_REFUSED,
+    Code.MODERATION_UNAVAILABLE,
+    Code.SUBMISSION_CONFLICT,
+    Code.CONVERSATION_BUSY,
+    Code.CONVERSATION_BLOCKED,
+    Code.BINDING_INVALIDATED,
+    *_REFUSALS.values(),
+    Code.ADMISSION_UNAVAILABLE,
+    Code.DRAINING,
+)
+"""Every refusal of a submission here, for the description of the API."""
+
 _BLOCKED: Final = {Reason.RUN_ACTIVE: Code.CONVERSATION_BUSY, Reason.BINDING_INVALIDATED: Code.BINDING_INVALIDATED}
 """The refusals of a conversation that have a code of their own; all others are conversation_blocked, and `blocked` says which."""
 

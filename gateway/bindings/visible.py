@@ -1,10 +1,12 @@
 """Applications as users see them: the allow-list of display fields (contract A5), and whether they can be used now."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from typing_extensions import TypedDict
+
+from gateway.bindings.applications import Visibility
 from gateway.bindings.vault import TokenFault, Vault
 from gateway.domain.ids import ApplicationId
 from gateway.domain.problems import Code, Refused
@@ -16,23 +18,24 @@ from gateway.store.database import Database
 _NOT_SERVED: Final = Verdict.BACKEND_NOT_SERVED.value
 
 
-@dataclass(frozen=True, slots=True)
-class AppView:
-    """App of interface.md: exactly these fields go out, under these names."""
+class AppJson(TypedDict):
+    """An application as users see it: exactly these fields go out. `available`: it can be used now."""
 
     app_id: UUID
     name: str
     description: str
     app_type: str
     is_marketplace_app: bool
-    tags: tuple[str, ...]
-    visibility: str
+    tags: list[str]
+    visibility: Visibility
     human_input: bool
     available: bool
 
-    def as_json(self) -> dict[str, object]:
-        """The App of interface.md."""
-        return {**asdict(self), "app_id": str(self.app_id), "tags": list(self.tags)}
+
+class AppsJson(TypedDict):
+    """What the caller may see, by name."""
+
+    apps: list[AppJson]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,40 +46,31 @@ class VisibleApplications:
     vault: Vault
     max_per_application: int
 
-    async def views(self, access: Access) -> list[AppView]:
+    async def visible(self, access: Access) -> AppsJson:
         """What the caller may see, by name."""
         found = await rows.visible(self.db, subject=access.subject, groups=access.groups, application_id=None)
-        return [await _view(row, self.vault, self.max_per_application) for row in found]
+        return {"apps": [await self._app(row) for row in found]}
 
-    async def view(self, access: Access, application_id: ApplicationId) -> AppView:
+    async def one(self, access: Access, application_id: ApplicationId) -> AppJson:
         """One application. Raises Refused(NOT_FOUND): invisible, or not there."""
         found = await rows.visible(self.db, subject=access.subject, groups=access.groups, application_id=application_id)
         if not found:
             raise Refused(Code.NOT_FOUND)
-        return await _view(found[0], self.vault, self.max_per_application)
+        return await self._app(found[0])
 
-    async def visible(self, access: Access) -> Sequence[Mapping[str, object]]:
-        """`views` as JSON of interface.md."""
-        return [view.as_json() for view in await self.views(access)]
-
-    async def one(self, access: Access, application_id: ApplicationId) -> Mapping[str, object]:
-        """`view` as JSON of interface.md. Raises Refused(NOT_FOUND)."""
-        return (await self.view(access, application_id)).as_json()
-
-
-async def _view(row: rows.VisibleRow, vault: Vault, max_per_application: int) -> AppView:
-    fault = await vault.fault(row.application_id, row.token_ciphertext, row.token_key_id)
-    return AppView(
-        app_id=row.application_id,
-        name=row.name,
-        description=row.description,
-        app_type=row.app_type,
-        is_marketplace_app=row.is_marketplace_app,
-        tags=tuple(row.tags),
-        visibility=row.visibility,
-        human_input=row.human_input,
-        available=unavailable_because(row.closed, fault, row.unknown_runs, max_per_application) is None,
-    )
+    async def _app(self, row: rows.VisibleRow) -> AppJson:
+        fault = await self.vault.fault(row.application_id, row.token_ciphertext, row.token_key_id)
+        return {
+            "app_id": row.application_id,
+            "name": row.name,
+            "description": row.description,
+            "app_type": row.app_type,
+            "is_marketplace_app": row.is_marketplace_app,
+            "tags": row.tags,
+            "visibility": Visibility(row.visibility),
+            "human_input": row.human_input,
+            "available": unavailable_because(row.closed, fault, row.unknown_runs, self.max_per_application) is None,
+        }
 
 
 def unavailable_because(closed: str | None, fault: TokenFault | None, unknown_runs: int, max_per_application: int) -> str | None:

@@ -24,7 +24,7 @@ from gateway.domain.states import SLOT_HOLDING
 from gateway.domain.times import rfc3339
 from gateway.http_client import HttpClient
 from gateway.runs.look_up import LookUp
-from gateway.runs.operator_reads import OperatorReads, OperatorRun, operator_run_json
+from gateway.runs.operator_reads import OperatorReads, OperatorRun, operator_run_detail_json, operator_run_json
 from gateway.runs.resolve import OperatorActs
 from gateway.runs.save import Save
 from gateway.runs.tasks import Tasks
@@ -122,7 +122,7 @@ def _run_id(args: Namespace) -> RunId:
 
 
 def _say(output: Output, run: OperatorRun) -> None:
-    document = operator_run_json(run)
+    document = operator_run_detail_json(run)
     output.result(document, "\n".join(_lines(run)))
 
 

@@ -21,7 +21,9 @@ ThreadId = NewType("ThreadId", str)
 NativeRunId = NewType("NativeRunId", str)
 
 _UUID_FORM: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_OPAQUE: Final = re.compile(r"[\x21-\x7e]{1,200}")
+OPAQUE_ID: Final = r"[\x21-\x7e]{1,200}"
+"""1 to 200 visible ASCII characters, as a regular expression."""
+_OPAQUE: Final = re.compile(OPAQUE_ID)
 
 
 def uuid_of(text: str) -> UUID | None:

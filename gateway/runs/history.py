@@ -10,6 +10,8 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from typing_extensions import TypedDict
+
 from gateway.domain.ids import ApplicationId, ConversationId, RunId
 from gateway.domain.limits import MAX_TITLE_CHARACTERS
 from gateway.domain.problems import Code, Refused
@@ -18,13 +20,57 @@ from gateway.domain.snapshot import MessageItem, ToolItem, ToolStatus
 from gateway.domain.text import is_storable
 from gateway.domain.times import rfc3339
 from gateway.identity.accounts import Access
+from gateway.json_shapes import Time
 from gateway.runs.cursors import opened, opened_moment, sealed, sealed_moment
-from gateway.runs.items import UserMessage, VisibleItem, item_json, user_message_state
-from gateway.runs.read import RunView, run_json, run_view
+from gateway.runs.items import ItemJson, UserMessage, VisibleItem, item_json, user_message_state
+from gateway.runs.read import RunJson, RunView, run_json, run_view
 from gateway.store import history as store
 from gateway.store import runs as run_store
 from gateway.store.database import Database
 from gateway.store.history import ConversationRow, ItemRow, Owner
+
+
+class ConversationJson(TypedDict):
+    """`active_run`: the run in the way, without its snapshot. `blocked`: why it takes no message."""
+
+    conversation_id: UUID
+    title: str
+    created_at: Time
+    updated_at: Time
+    active_run: RunJson | None
+    blocked: Reason | None
+
+
+class ConversationsJson(TypedDict):
+    """A page of conversations, newest activity first. Those whose messages were all never sent are not listed."""
+
+    conversations: list[ConversationJson]
+    next: str | None
+
+
+class ItemsJson(TypedDict):
+    """A page of a conversation's items, in order."""
+
+    items: list[ItemJson]
+    next: str | None
+
+
+class ReceiptLineJson(TypedDict):
+    """One thing that was or was not deleted."""
+
+    what: str
+    detail: str
+
+
+class ReceiptJson(TypedDict):
+    """The receipt of a deletion. `active_run_id`: a run that goes on."""
+
+    conversation_id: UUID
+    deleted_at: Time
+    deleted: list[ReceiptLineJson]
+    not_deleted: list[ReceiptLineJson]
+    active_run_id: UUID | None
+
 
 _ITEM_CURSOR: Final = struct.Struct(">qi")
 
@@ -151,27 +197,32 @@ class History:
         ]
 
 
-def conversation_json(view: ConversationView) -> dict[str, object]:
+def conversation_json(view: ConversationView) -> ConversationJson:
     """The JSON of interface.md "Conversation"."""
     return {
-        "conversation_id": str(view.conversation_id),
+        "conversation_id": view.conversation_id,
         "title": view.title,
         "created_at": rfc3339(view.created_at),
         "updated_at": rfc3339(view.updated_at),
         "active_run": run_json(view.active_run, snapshot=False) if view.active_run else None,
-        "blocked": view.blocked.value if view.blocked else None,
+        "blocked": view.blocked,
     }
 
 
-def item_page_json(page: ItemPage) -> dict[str, object]:
+def conversation_page_json(page: ConversationPage) -> ConversationsJson:
+    """The JSON of a page of conversations."""
+    return {"conversations": [conversation_json(view) for view in page.conversations], "next": page.next}
+
+
+def item_page_json(page: ItemPage) -> ItemsJson:
     """The JSON of a page of items."""
     return {"items": [item_json(run_id, item) for run_id, item in page.items], "next": page.next}
 
 
-def removed_json(removed: Removed) -> dict[str, object]:
+def removed_json(removed: Removed) -> ReceiptJson:
     """The receipt of a deletion: what was deleted and what was not, without a claim that goes beyond this gateway (contract D10)."""
     return {
-        "conversation_id": str(removed.conversation_id),
+        "conversation_id": removed.conversation_id,
         "deleted_at": rfc3339(removed.deleted_at),
         "deleted": [
             {
@@ -185,7 +236,7 @@ def removed_json(removed: Removed) -> dict[str, object]:
             {"what": "backups", "detail": "Backups of this service keep it until they expire."},
             {"what": "submission_ids", "detail": "The ids of its messages are kept, so that none is ever executed again."},
         ],
-        "active_run_id": str(removed.active_run_id) if removed.active_run_id else None,
+        "active_run_id": removed.active_run_id,
     }
 
 

@@ -5,19 +5,24 @@ What operators do is `resolve`; the Run itself is `read`.
 
 import hashlib
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
+from uuid import UUID
+
+from typing_extensions import TypedDict
 
 from gateway.domain.audit import Act, Actor, Entry, TargetKind
 from gateway.domain.ids import ApplicationId, RunId
 from gateway.domain.problems import Code, Refused
+from gateway.domain.reasons import Reason
 from gateway.domain.resolution import Obstacle, ResolutionFacts, ResolutionOutcome, RunFilter, resolution
 from gateway.domain.states import SLOT_HOLDING, Execution, Persistence
 from gateway.domain.times import rfc3339
+from gateway.json_shapes import Time
 from gateway.runs.cursors import opened, opened_moment, sealed, sealed_moment
-from gateway.runs.read import RunView, run_json, run_view
+from gateway.runs.read import RunJson, RunView, run_json, run_view
 from gateway.store import audit as trail
 from gateway.store import operators as store
 from gateway.store.audit import AuditRow
@@ -29,6 +34,112 @@ _AUDIT_SCOPE: Final = "audit"
 _CHAIN_PAGE: Final = 500
 _FIRST_PREVIOUS: Final = bytes(32)
 """What the first entry names as the hash before it."""
+
+
+class StoredJson(TypedDict):
+    """What is stored of the answer, without its text."""
+
+    complete: bool | None
+    sha256: str
+    bytes: int | None
+
+
+class BlocksJson(TypedDict):
+    """What the run is in the way of. `conversation`: why its conversation takes no message, where this run is the cause."""
+
+    conversation: Reason | None
+    slots: bool
+    app_changes: bool
+
+
+class PossibleResolutionJson(TypedDict):
+    """Whether an outcome may be recorded now, or why not; `allowed_from` where time alone is in the way."""
+
+    outcome: ResolutionOutcome
+    allowed: bool
+    why: Obstacle | None
+    allowed_from: Time | None
+
+
+class ActsJson(TypedDict):
+    """What an operator can do about the run now."""
+
+    lookup: bool
+    retry_save: bool
+    resolve: list[PossibleResolutionJson]
+
+
+class FactJson(TypedDict):
+    """One recorded fact about a run; `detail` depends on `kind`."""
+
+    at: Time
+    kind: str
+    detail: dict[str, object]
+
+
+class OperatorRunJson(RunJson):
+    """A Run with what only operators see of it; of native ids only whether one is known."""
+
+    app_id: UUID
+    app_name: str
+    subject: str
+    unresolved: bool
+    since_at: Time
+    conversation_deleted: bool
+    fence_at: Time | None
+    started_at: Time | None
+    native_run_id_known: bool
+    unknown_at: Time | None
+    lookups: int
+    next_lookup_at: Time | None
+    lease_live: bool
+    acknowledged_at: Time | None
+    resolved_at: Time | None
+    resolved_by: str | None
+    stored: StoredJson | None
+    blocks: BlocksJson
+    acts: ActsJson
+
+
+class OperatorRunDetailJson(OperatorRunJson):
+    """The same with its evidence, oldest first. `message` and `snapshot` are null unless the run's text was asked for."""
+
+    evidence: list[FactJson]
+    message: str | None
+
+
+class OperatorRunsJson(TypedDict):
+    """A page of runs, the newest to need somebody first."""
+
+    runs: list[OperatorRunJson]
+    next: str | None
+
+
+class AuditTargetJson(TypedDict):
+    """What an act was done to."""
+
+    kind: TargetKind
+    id: str
+
+
+class AuditEntryJson(TypedDict):
+    """One act of an operator. `sha256` chains it to the one before."""
+
+    audit_id: int
+    at: Time
+    actor: str
+    act: Act
+    target: AuditTargetJson
+    reason: str | None
+    detail: dict[str, object]
+    sha256: str
+
+
+class AuditJson(TypedDict):
+    """A page of the audit trail, newest first."""
+
+    audit: list[AuditEntryJson]
+    next: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +292,12 @@ def _operator_run(row: OperatorRow) -> OperatorRun:
     return OperatorRun(view, row, possible)
 
 
-def operator_run_json(run: OperatorRun) -> dict[str, object]:
+def operator_run_json(run: OperatorRun) -> OperatorRunJson:
     """The Run of interface.md, and what only operators see of it. Of native ids only whether one is known."""
     view, row = run.view, run.row
-    shown: dict[str, object] = {
+    return {
         **run_json(view),
-        "app_id": str(row.application_id),
+        "app_id": row.application_id,
         "app_name": row.application_name,
         "subject": row.subject,
         "unresolved": row.unresolved,
@@ -204,7 +315,7 @@ def operator_run_json(run: OperatorRun) -> dict[str, object]:
         "resolved_by": row.resolved_by,
         "stored": _stored(row),
         "blocks": {
-            "conversation": row.blocks_conversation,
+            "conversation": Reason(row.blocks_conversation) if row.blocks_conversation else None,
             "slots": view.execution in SLOT_HOLDING,
             "app_changes": view.under_way,
         },
@@ -213,36 +324,48 @@ def operator_run_json(run: OperatorRun) -> dict[str, object]:
             "retry_save": run.can_retry_save,
             "resolve": [
                 {
-                    "outcome": one.outcome.value,
+                    "outcome": one.outcome,
                     "allowed": one.obstacle is None,
-                    "why": one.obstacle.value if one.obstacle else None,
+                    "why": one.obstacle,
                     "allowed_from": _time(one.allowed_from),
                 }
                 for one in run.possible
             ],
         },
     }
-    if run.evidence is not None:
-        shown["evidence"] = [{"at": rfc3339(fact.at), "kind": fact.kind, "detail": fact.detail} for fact in run.evidence]
-        shown["message"] = run.message
-    return shown
 
 
-def audit_json(row: AuditRow) -> dict[str, object]:
+def operator_run_detail_json(run: OperatorRun) -> OperatorRunDetailJson:
+    """The same of a run that was read with its evidence."""
+    evidence: list[FactJson] = [{"at": rfc3339(fact.at), "kind": fact.kind, "detail": fact.detail} for fact in run.evidence or ()]
+    return {**operator_run_json(run), "evidence": evidence, "message": run.message}
+
+
+def operator_runs_json(page: OperatorRunPage) -> OperatorRunsJson:
+    """A page of runs."""
+    return {"runs": [operator_run_json(run) for run in page.runs], "next": page.next}
+
+
+def audit_page_json(page: AuditPage) -> AuditJson:
+    """A page of the trail."""
+    return {"audit": [audit_json(row) for row in page.entries], "next": page.next}
+
+
+def audit_json(row: AuditRow) -> AuditEntryJson:
     """One entry of the trail."""
     return {
         "audit_id": row.audit_id,
         "at": rfc3339(row.at),
         "actor": row.actor,
-        "act": row.act,
-        "target": {"kind": row.target_kind, "id": row.target_id},
+        "act": Act(row.act),
+        "target": {"kind": TargetKind(row.target_kind), "id": row.target_id},
         "reason": row.reason,
         "detail": row.detail,
         "sha256": row.sha256.hex(),
     }
 
 
-def _stored(row: OperatorRow) -> Mapping[str, object] | None:
+def _stored(row: OperatorRow) -> StoredJson | None:
     if row.stored_sha256 is None:
         return None
     return {"complete": row.stored_complete, "sha256": row.stored_sha256.hex(), "bytes": row.stored_bytes}

@@ -3,16 +3,21 @@
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
+from uuid import UUID
+
+from typing_extensions import TypedDict
 
 from gateway.domain import snapshot as snapshots
 from gateway.domain.ids import ApplicationId, ConversationId, RunId
 from gateway.domain.problems import Code, Refused
 from gateway.domain.reasons import Reason
+from gateway.domain.resolution import ResolutionOutcome
 from gateway.domain.snapshot import Snapshot
 from gateway.domain.states import SLOT_HOLDING, Attention, Execution, Persistence, RunKind
 from gateway.domain.times import rfc3339
 from gateway.identity.accounts import Access
-from gateway.runs.items import item_json
+from gateway.json_shapes import Time
+from gateway.runs.items import ItemJson, item_json
 from gateway.store import runs as store
 from gateway.store.database import Database
 from gateway.store.runs import RunRow
@@ -21,6 +26,55 @@ POLL_SECONDS: Final = 2.0
 """How long a client waits between two looks at a run that is under way."""
 POLL_OPERATOR_SECONDS: Final = 30.0
 """The same once only an operator can settle it."""
+
+
+class ResolutionJson(TypedDict):
+    """What an operator said became of the run, and why."""
+
+    outcome: ResolutionOutcome
+    reason: str
+
+
+class SnapshotJson(TypedDict):
+    """What is known of the answer. `sha256`: of the canonical bytes that are stored."""
+
+    complete: bool
+    sha256: str
+    items: list[ItemJson]
+
+
+class InterruptJson(TypedDict):
+    """A question that waits for a decision; its id is local."""
+
+    interrupt_id: UUID
+    run_id: UUID
+    title: str
+    description: str
+    actions: list[str]
+    comment_max_chars: int
+    expires_at: Time | None
+
+
+class RunJson(TypedDict):
+    """One attempt at a submission. `poll_after_seconds`: when to look again; null once nothing changes by itself any more."""
+
+    run_id: UUID
+    conversation_id: UUID
+    submission_id: str
+    kind: RunKind
+    execution: Execution
+    persistence: Persistence
+    reason: Reason | None
+    resolution: ResolutionJson | None
+    answered_by: UUID | None
+    native_status: str | None
+    attention: Attention | None
+    poll_after_seconds: float | None
+    created_at: Time
+    updated_at: Time
+    finished_at: Time | None
+    snapshot: SnapshotJson | None
+    interrupt: InterruptJson | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,21 +166,21 @@ def poll_after(
     return max(POLL_SECONDS, round(lookup_in_seconds or 0.0, 1))
 
 
-def run_json(view: RunView, *, snapshot: bool = True) -> dict[str, object]:
+def run_json(view: RunView, *, snapshot: bool = True) -> RunJson:
     """The JSON of interface.md "Run". `snapshot` False leaves it null, as in lists and in the stream's gateway.run."""
     shown = view.snapshot if snapshot else None
     return {
-        "run_id": str(view.run_id),
-        "conversation_id": str(view.conversation_id),
+        "run_id": view.run_id,
+        "conversation_id": view.conversation_id,
         "submission_id": view.submission_id,
-        "kind": view.kind.value,
-        "execution": view.execution.value,
-        "persistence": view.persistence.value,
-        "reason": view.reason.value if view.reason else None,
-        "resolution": {"outcome": view.resolution[0], "reason": view.resolution[1]} if view.resolution else None,
-        "answered_by": str(view.answered_by) if view.answered_by else None,
+        "kind": view.kind,
+        "execution": view.execution,
+        "persistence": view.persistence,
+        "reason": view.reason,
+        "resolution": {"outcome": ResolutionOutcome(view.resolution[0]), "reason": view.resolution[1]} if view.resolution else None,
+        "answered_by": view.answered_by,
         "native_status": view.native_status,
-        "attention": view.attention.value if view.attention else None,
+        "attention": view.attention,
         "poll_after_seconds": view.poll_after_seconds,
         "created_at": rfc3339(view.created_at),
         "updated_at": rfc3339(view.updated_at),

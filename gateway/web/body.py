@@ -1,16 +1,13 @@
-"""Request bodies: the right media type, bounded before and while they are read, strictly decoded (field case O-27)."""
+"""Request bodies: the right media type, bounded before and while they are read. What is in them is `json_shapes`."""
 
 import asyncio
 import re
-from collections.abc import Mapping
 from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.types import Receive
 
-from gateway.domain import strict_json
 from gateway.domain.problems import Code, Refused
-from gateway.domain.strict_json import Json
 
 _JSON: Final = re.compile(r'application/json[ \t]*(?:;[ \t]*charset[ \t]*=[ \t]*"?utf-8"?[ \t]*)?', re.IGNORECASE)
 _DIGITS: Final = re.compile(r"[0-9]{1,15}")
@@ -53,14 +50,3 @@ async def _bounded(receive: Receive, max_bytes: int) -> bytes:
         pieces.append(piece)
         if not message.get("more_body", False):
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-
-def json_object(body: bytes, keys: frozenset[str]) -> Mapping[str, Json]:
-    """The JSON object in `body` with no key beyond `keys`. Raises Refused(malformed_request)."""
-    try:
-        document = strict_json.loads(body)
-    except strict_json.NotStrictJson:
-        raise Refused(Code.MALFORMED_REQUEST) from None
-    if not isinstance(document, dict) or not document.keys() <= keys:
-        raise Refused(Code.MALFORMED_REQUEST)
-    return document

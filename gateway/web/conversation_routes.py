@@ -1,25 +1,30 @@
 """Conversations over HTTP: list, read, rename, delete. The use cases are `gateway.runs.history`."""
 
-from typing import Final
+from typing import Annotated
 
+from pydantic import WithJsonSchema
 from starlette.types import ASGIApp
 
 from gateway.domain.ids import ApplicationId, ConversationId
-from gateway.domain.problems import Code, Refused
+from gateway.domain.limits import MAX_TITLE_CHARACTERS
 from gateway.identity.accounts import Access
-from gateway.runs.history import conversation_json, item_page_json, removed_json
-from gateway.web.body import json_object
+from gateway.json_shapes import AnyText, Body, text_schema
+from gateway.runs.history import conversation_json, conversation_page_json, item_page_json, removed_json
 from gateway.web.call import Call, json_response
 from gateway.web.query import page_of
 
-_TITLE: Final = frozenset({"title"})
+
+class TitleBody(Body):
+    """A conversation's new title."""
+
+    title: Annotated[str, AnyText, WithJsonSchema(text_schema(MAX_TITLE_CHARACTERS))]
 
 
 async def list_conversations(call: Call, access: Access, application_id: ApplicationId) -> ASGIApp:
     """GET …/conversations."""
     limit, cursor = page_of(call)
     page = await call.services.history.conversations(access, application_id, limit=limit, cursor=cursor)
-    return json_response({"conversations": [conversation_json(view) for view in page.conversations], "next": page.next})
+    return json_response(conversation_page_json(page))
 
 
 async def read_conversation(call: Call, access: Access, application_id: ApplicationId) -> ASGIApp:
@@ -30,9 +35,7 @@ async def read_conversation(call: Call, access: Access, application_id: Applicat
 async def rename_conversation(call: Call, access: Access, application_id: ApplicationId) -> ASGIApp:
     """PATCH …/conversations/{conversation_id} {"title"}."""
     conversation_id = _conversation(call)
-    title = json_object(await call.body(), _TITLE).get("title")
-    if not isinstance(title, str):
-        raise Refused(Code.MALFORMED_REQUEST)
+    title = (await call.body_of(TitleBody)).title
     return json_response(conversation_json(await call.services.history.rename(access, application_id, conversation_id, title)))
 
 

@@ -1,38 +1,63 @@
 """The demo's sign-in: pick one of its users, get the session cookie. Mounted only when Services.demo is set, never under `serve`."""
 
 from starlette.types import ASGIApp
+from typing_extensions import TypedDict
 
 from gateway.domain.problems import Code, Refused
+from gateway.json_shapes import Body
 from gateway.web.auth import origin_allowed
-from gateway.web.body import json_object
 from gateway.web.call import Call, json_response
 from gateway.web.services import Demo
 
-_KEYS = frozenset({"subject"})
+
+class SessionBody(Body):
+    """Which of the demo's users to be."""
+
+    subject: str
+
+
+class SessionJson(TypedDict):
+    """Who the cookie's session is; null when there is none."""
+
+    subject: str | None
+
+
+class DemoUserJson(TypedDict):
+    """One of the demo's users."""
+
+    subject: str
+    about: str
+
+
+class DemoUsersJson(TypedDict):
+    """The demo's users."""
+
+    users: list[DemoUserJson]
 
 
 async def list_users(call: Call) -> ASGIApp:
     """GET /demo/users."""
-    return json_response({"users": [{"subject": user.subject, "about": user.about} for user in _demo(call).users]})
+    shown: DemoUsersJson = {"users": [{"subject": user.subject, "about": user.about} for user in _demo(call).users]}
+    return json_response(shown)
 
 
 async def open_session(call: Call) -> ASGIApp:
     """POST /demo/session {"subject"}: the cookie of one of the demo's users."""
     demo = _demo(call)
     _check_origin(call)
-    subject = json_object(await call.body(), _KEYS).get("subject")
-    if not isinstance(subject, str):
-        raise Refused(Code.MALFORMED_REQUEST)
+    subject = (await call.body_of(SessionBody)).subject
     if subject not in {user.subject for user in demo.users}:
         raise Refused(Code.NOT_FOUND)
-    return json_response({"subject": subject}, headers={"Set-Cookie": _cookie(call, demo.token_for(subject), demo.session_seconds)})
+    shown: SessionJson = {"subject": subject}
+    return json_response(shown, headers={"Set-Cookie": _cookie(call, demo.token_for(subject), demo.session_seconds)})
 
 
 async def close_session(call: Call) -> ASGIApp:
     """DELETE /demo/session: forget the cookie."""
     _demo(call)
     _check_origin(call)
-    return json_response({"subject": None}, headers={"Set-Cookie": _cookie(call, "", 0)})
+    shown: SessionJson = {"subject": None}
+    return json_response(shown, headers={"Set-Cookie": _cookie(call, "", 0)})
 
 
 def _demo(call: Call) -> Demo:

@@ -1,16 +1,32 @@
 """Liveness and readiness, for probes and balancers."""
 
 from starlette.types import ASGIApp
+from typing_extensions import TypedDict
 
 from gateway.web.call import Call, json_response
 
 
+class AliveJson(TypedDict):
+    """The process answers."""
+
+    alive: bool
+
+
+class ReadyJson(TypedDict):
+    """Whether this replica may take new work, and each condition by its name."""
+
+    ready: bool
+    checks: dict[str, bool]
+
+
 async def healthz(call: Call) -> ASGIApp:
     """GET /healthz: the process lives and answers; nothing else is asked."""
-    return json_response({"alive": True})
+    shown: AliveJson = {"alive": True}
+    return json_response(shown)
 
 
 async def readyz(call: Call) -> ASGIApp:
     """GET /readyz: 200 while this replica may take new work, else 503. The conditions are named in both."""
     readiness = await call.services.health.readiness()
-    return json_response({"ready": readiness.ready, "checks": dict(readiness.checks)}, 200 if readiness.ready else 503)
+    shown: ReadyJson = {"ready": readiness.ready, "checks": dict(readiness.checks)}
+    return json_response(shown, 200 if readiness.ready else 503)

@@ -1,20 +1,44 @@
 """What operators ask and do over HTTP. The use cases are `gateway.runs.operator_reads` and `gateway.runs.resolve`."""
 
-from typing import Final
+from typing import Annotated, Final
+from uuid import UUID
 
+from pydantic import Field, WithJsonSchema
 from starlette.types import ASGIApp
+from typing_extensions import TypedDict
 
 from gateway.domain.audit import web_actor
 from gateway.domain.ids import ApplicationId, RunId, uuid_of
+from gateway.domain.limits import MAX_REASON_CHARACTERS
 from gateway.domain.problems import Code, Refused
 from gateway.domain.resolution import ResolutionOutcome, RunFilter
 from gateway.identity.accounts import Access
-from gateway.runs.operator_reads import audit_json, operator_run_json
-from gateway.web.body import json_object
+from gateway.json_shapes import AnyText, Body, text_schema
+from gateway.runs.operator_reads import audit_page_json, operator_run_detail_json, operator_runs_json
 from gateway.web.call import Call, json_response
-from gateway.web.query import one, page_of
+from gateway.web.query import PageQuery, one, page_of
 
-_RESOLUTION: Final = frozenset({"outcome", "reason"})
+
+class ResolutionBody(Body):
+    """What became of a run, and how that is known. Its owner reads the reason."""
+
+    outcome: Annotated[ResolutionOutcome, Field(strict=False)]
+    reason: Annotated[str, AnyText, WithJsonSchema(text_schema(MAX_REASON_CHARACTERS))]
+
+
+class RunsQuery(PageQuery, total=False):
+    """Which runs."""
+
+    state: Annotated[RunFilter, Field(description=f"`{RunFilter.UNRESOLVED.value}` where it is not given.")]
+    app_id: Annotated[UUID, Field(description="Of one application only.")]
+
+
+class RunQuery(TypedDict, total=False):
+    """How much of a run."""
+
+    text: Annotated[bool, Field(description="Whether to show what was said; that it was read is recorded.")]
+
+
 _YES_OR_NO: Final = {None: False, "false": False, "true": True}
 
 
@@ -23,7 +47,7 @@ async def list_runs(call: Call, _: Access) -> ASGIApp:
     limit, cursor = page_of(call)
     application_id = _application(one(call, "app_id"))
     page = await call.services.operator_reads.runs(_filter(one(call, "state")), application_id=application_id, limit=limit, cursor=cursor)
-    return json_response({"runs": [operator_run_json(run) for run in page.runs], "next": page.next})
+    return json_response(operator_runs_json(page))
 
 
 async def read_run(call: Call, access: Access) -> ASGIApp:
@@ -32,35 +56,32 @@ async def read_run(call: Call, access: Access) -> ASGIApp:
     if text not in _YES_OR_NO:
         raise Refused(Code.MALFORMED_REQUEST)
     reader = web_actor(access.subject) if _YES_OR_NO[text] else None
-    return json_response(operator_run_json(await call.services.operator_reads.run(_run(call), text_for=reader)))
+    return json_response(operator_run_detail_json(await call.services.operator_reads.run(_run(call), text_for=reader)))
 
 
 async def look_up_run(call: Call, access: Access) -> ASGIApp:
     """POST /runs/{run_id}/lookup: one look-up more, now."""
     run = await call.services.operator_acts.look_up_now(web_actor(access.subject), _run(call))
-    return json_response(operator_run_json(run))
+    return json_response(operator_run_detail_json(run))
 
 
 async def retry_save(call: Call, access: Access) -> ASGIApp:
     """POST /runs/{run_id}/retry-save: the save of a pending run, now."""
-    return json_response(operator_run_json(await call.services.operator_acts.retry_save(web_actor(access.subject), _run(call))))
+    return json_response(operator_run_detail_json(await call.services.operator_acts.retry_save(web_actor(access.subject), _run(call))))
 
 
 async def resolve_run(call: Call, access: Access) -> ASGIApp:
     """POST /runs/{run_id}/resolve {"outcome", "reason"}."""
-    run_id, document = _run(call), json_object(await call.body(), _RESOLUTION)
-    outcome, reason = document.get("outcome"), document.get("reason")
-    if not isinstance(outcome, str) or outcome not in frozenset(ResolutionOutcome) or not isinstance(reason, str):
-        raise Refused(Code.MALFORMED_REQUEST)
-    run = await call.services.operator_acts.resolve(web_actor(access.subject), run_id, ResolutionOutcome(outcome), reason)
-    return json_response(operator_run_json(run))
+    run_id, body = _run(call), await call.body_of(ResolutionBody)
+    run = await call.services.operator_acts.resolve(web_actor(access.subject), run_id, body.outcome, body.reason)
+    return json_response(operator_run_detail_json(run))
 
 
 async def list_audit(call: Call, _: Access) -> ASGIApp:
     """GET /audit?limit&cursor: newest first."""
     limit, cursor = page_of(call)
     page = await call.services.operator_reads.audit(limit=limit, cursor=cursor)
-    return json_response({"audit": [audit_json(row) for row in page.entries], "next": page.next})
+    return json_response(audit_page_json(page))
 
 
 def _run(call: Call) -> RunId:

@@ -3,21 +3,58 @@
 Nothing of an exception's text goes out. What is not expected is 500 internal_error, logged by its type only.
 """
 
-from typing import Final
+from typing import Final, NotRequired
+from uuid import UUID
 
 import orjson
 import structlog
 from starlette.responses import Response
+from typing_extensions import TypedDict
 
-from gateway.domain.problems import PROBLEMS, Code, Refused
+from gateway.domain.problems import PROBLEMS, Code, Refused, Retry
+from gateway.domain.reasons import Reason
+from gateway.domain.resolution import Obstacle
+from gateway.domain.states import Execution, Persistence
+from gateway.json_shapes import Time
 from gateway.store.errors import DatabaseTrouble, DeadlockOrSerialization
 
 MEDIA_TYPE: Final = "application/problem+json"
-_OVERLOADED: Final = frozenset({429, 503})
+OVERLOADED: Final = frozenset({429, 503})
 """Statuses that always carry Retry-After (interface.md "Problems")."""
 _RETRY_AFTER_SECONDS: Final = 5
 
 _log: Final[structlog.stdlib.BoundLogger] = structlog.get_logger("gateway.web")
+
+
+class RunInTheWayJson(TypedDict):
+    """A run that blocks a change."""
+
+    run_id: UUID
+    execution: Execution
+    persistence: Persistence
+
+
+class ProblemJson(TypedDict):
+    """Why a request was refused. The members from `run_id` on are there where they help: the run that is in the way; what is wrong and by
+    which rule; why a conversation is blocked; why an outcome may not be recorded, or not yet; the runs that block a change; what moderation
+    found."""
+
+    type: str
+    title: str
+    status: int
+    code: Code
+    detail: str
+    instance: str
+    retry: Retry
+    run_id: NotRequired[UUID]
+    field: NotRequired[str]
+    rule: NotRequired[str]
+    max_characters: NotRequired[int]
+    blocked: NotRequired[Reason]
+    why: NotRequired[Obstacle]
+    allowed_from: NotRequired[Time]
+    runs: NotRequired[list[RunInTheWayJson]]
+    categories: NotRequired[list[str]]
 
 
 def problem(refused: Refused, request_id: str, *, allow: str | None = None) -> Response:
@@ -37,7 +74,7 @@ def problem(refused: Refused, request_id: str, *, allow: str | None = None) -> R
         document["run_id"] = str(refused.run_id)
     headers = {"Cache-Control": "no-store"}
     retry_after = refused.retry_after_seconds if refused.retry_after_seconds is not None else row.retry_after_seconds
-    if retry_after is None and row.status in _OVERLOADED:
+    if retry_after is None and row.status in OVERLOADED:
         retry_after = _RETRY_AFTER_SECONDS
     if retry_after is not None:
         headers["Retry-After"] = str(retry_after)

@@ -1,7 +1,10 @@
 """Query parameters, strictly: each at most once. What else a query holds is ignored."""
 
 import re
-from typing import Final
+from typing import Annotated, Final
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from gateway.domain.limits import PAGE_DEFAULT, PAGE_MAX
 from gateway.domain.problems import Code, Refused
@@ -10,6 +13,15 @@ from gateway.web.call import Call
 _LIMIT: Final = re.compile(r"[0-9]{1,4}")
 CURSOR_CHARACTERS: Final = 200
 """Ours have fewer than 50."""
+
+
+class PageQuery(TypedDict, total=False):
+    """Which page of a list."""
+
+    limit: Annotated[int, Field(ge=1, le=PAGE_MAX, description=f"Entries of the page; {PAGE_DEFAULT} where it is not given.")]
+    cursor: Annotated[
+        str, Field(min_length=1, max_length=CURSOR_CHARACTERS, description="`next` of the page before, of the same list. Opaque.")
+    ]
 
 
 def one(call: Call, name: str) -> str | None:

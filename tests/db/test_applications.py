@@ -122,8 +122,8 @@ async def test_o36_only_the_application_whose_key_is_gone_is_unusable(world: Wor
     assert await resolve.usable(old_id) is None
     assert await resolve.usable(new_id) is not None
     assert "tok_X" not in "".join(capsys.readouterr())
-    views = await VisibleApplications(world.database, ring, 2).views(caller())
-    assert {view.name: view.available for view in views} == {"old": False, "new": True}
+    views = (await VisibleApplications(world.database, ring, 2).visible(caller()))["apps"]
+    assert {view["name"]: view["available"] for view in views} == {"old": False, "new": True}
     both = Resolve(world.database, Vault(KeyRing([b"n" * 32, KEY])))
     assert await both.usable(old_id) is not None
 
@@ -487,7 +487,7 @@ async def test_users_see_the_display_fields_and_nothing_else(world: World) -> No
     config = ApplicationConfig(BackendType.LANGCHAIN, "agent", True, "model", False, ("Agent",))
     application_id = await world.application(config=config, audience=Audience("about it"))
     assert await VisibleApplications(world.database, world.vault, 2).one(caller(), application_id) == {
-        "app_id": str(application_id),
+        "app_id": application_id,
         "name": "app",
         "description": "about it",
         "app_type": "model",
@@ -504,8 +504,8 @@ async def test_users_see_what_is_for_them_by_name(world: World) -> None:
     await world.application("b group", audience=Audience(visibility=Visibility.GROUP, groups=("staff",)))
     hidden_id = await world.application("a private", audience=Audience(visibility=Visibility.PRIVATE, owner_subject="alice"))
     seen = VisibleApplications(world.database, world.vault, 2)
-    assert [view["name"] for view in await seen.visible(caller("alice", "staff"))] == ["a private", "b group", "c public"]
-    assert [view["name"] for view in await seen.visible(caller("bob"))] == ["c public"]
+    assert [view["name"] for view in (await seen.visible(caller("alice", "staff")))["apps"]] == ["a private", "b group", "c public"]
+    assert [view["name"] for view in (await seen.visible(caller("bob")))["apps"]] == ["c public"]
     await refused(seen.one(caller("bob"), hidden_id), Code.NOT_FOUND)
     await refused(seen.one(caller("bob"), ApplicationId(uuid4())), Code.NOT_FOUND)
 
@@ -517,7 +517,7 @@ async def test_available_says_whether_a_message_could_be_taken(world: World) -> 
     bare_id = await world.application("bare", token=None)
 
     async def available(of: ApplicationId = application_id) -> bool:
-        return (await seen.view(caller(), of)).available
+        return (await seen.one(caller(), of))["available"]
 
     assert (await available(), await available(dify_id), await available(bare_id)) == (True, False, False)
     await applications.set_enabled(world.database, "app", enabled=False)

@@ -129,7 +129,7 @@ def test_the_table_is_consistent(world: World) -> None:
     assert set(PUBLIC_ROUTES) <= set(table)
     assert Endpoint(world.services, "/", {"GET": PUBLIC_ROUTES[0]}) is not None
     for spec in table:
-        assert spec.method in ("POST", "PATCH") if spec.body else spec.method != "PATCH", spec.name
+        assert spec.method in ("POST", "PATCH") if spec.takes else spec.method != "PATCH", spec.name
         # Every address of the API answers JSON or a stream, and names its application where it has one.
         if spec.path.startswith("/api/"):
             assert spec.answers, spec.name

@@ -37,9 +37,10 @@ from gateway.runs.streams import Streams
 from gateway.runs.submit import Submissions
 from gateway.store.database import Database
 from gateway.upstream.lookup import BridgeLookup
-from gateway.web.routes import build_web
+from gateway.web.routes import build_web, route_table
 from gateway.web.services import Demo, DemoUser, Readiness, Services, WebSettings
 from tests.support.at_once import at_once
+from tests.support.described import Described
 
 VAULT: Final = Vault(KeyRing((bytes(32),)))
 KEY: Final = b"a key of the tests, 32 bytes long"
@@ -133,6 +134,8 @@ class World:
     begun: Begun
     health: ScriptedHealth
     client: httpx.AsyncClient
+    """Each answer that it gets is compared with the description of the API."""
+    described: Described
 
     def token(self, subject: str, *, groups: Sequence[str] = (), lifetime_seconds: float = 3600.0) -> str:
         return sign_token(KEY, subject=subject, groups=groups, lifetime_seconds=lifetime_seconds)
@@ -244,5 +247,10 @@ async def open_world(
                 settings=replace(chosen, allowed_origins=chosen.allowed_origins | {base_url_of(bound)}),
                 demo=demo,
             )
-            async with serving(build_web(services), bound) as base_url, httpx.AsyncClient(base_url=base_url, timeout=10) as client:
-                yield World(base_url, connection, services, begun, health, client)
+            described = Described(route_table(services))
+            hooks = {"response": [described.check]}
+            async with (
+                serving(build_web(services), bound) as base_url,
+                httpx.AsyncClient(base_url=base_url, timeout=10, event_hooks=hooks) as client,
+            ):
+                yield World(base_url, connection, services, begun, health, client, described)
