@@ -57,6 +57,7 @@ class _Talk:
         self._path = f"/api/internal/apps/{app_id}/agent"
         self._conversation_id = conversation_id
         self._output = output
+        self._in_line = False
 
     async def say(self, text: str) -> None:
         """One message and its answer. Raises CommandFailed for a refusal and for a run that did not succeed."""
@@ -80,6 +81,8 @@ class _Talk:
         except (httpx.TransportError, SSEError):
             if not run:
                 raise
+        finally:
+            self._end_line()
         if not finished and run:
             self._output.progress("The connection ended before the answer did; asking how it goes on.")
             run = await self._until_over(str(run.get("run_id")))
@@ -89,11 +92,19 @@ class _Talk:
         if self._output.as_json:
             return
         if frame.get("type") == "TEXT_MESSAGE_CONTENT":
-            print(printable(str(frame.get("delta", ""))), end="", flush=True)
+            text = printable(str(frame.get("delta", "")))
+            print(text, end="", flush=True)
+            self._in_line = not text.endswith("\n") if text else self._in_line
         elif frame.get("type") == "TEXT_MESSAGE_END":
-            print(flush=True)
+            self._end_line()
         elif frame.get("type") == "TOOL_CALL_START":
             self._output.progress(f"[{frame.get('toolCallName')}]")
+
+    def _end_line(self) -> None:
+        # Also of an answer that broke off: what is said next, to whichever stream, begins a line.
+        if self._in_line:
+            print(flush=True)
+        self._in_line = False
 
     async def _until_over(self, run_id: str) -> Document:
         run: Document = {}

@@ -126,6 +126,19 @@ async def test_chat_prints_the_answer_and_nothing_that_a_terminal_obeys(
         assert talk[0]["conversation_id"] == talk[1]["conversation_id"] != run["conversation_id"]
 
 
+async def test_chat_asks_no_proxy_of_the_environment_for_this_machine(
+    shell: Shell, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Stack.over(database_url) as stack:
+        await stack.application()
+        replica = await stack.replica()
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, "http://127.0.0.1:1")
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        monkeypatch.delenv("no_proxy", raising=False)
+        assert "hi" in (await shell("chat", "app-0", "hi", "--url", replica.base_url))[0]
+
+
 async def test_chat_says_why_nothing_came_of_it(shell: Shell, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with Stack.over(database_url) as stack:
         await stack.application()
@@ -134,6 +147,10 @@ async def test_chat_says_why_nothing_came_of_it(shell: Shell, database_url: str,
         stack.upstream.use(Script(ag_ui=[Answer(frames=[*started(), *message("m1", "so far"), failed("tok_CANARY")])]))
         out, err = await shell("chat", "app-0", "hi", *url, status=1)
         assert out == "so far\n"
+        # Broken off in a message: still a whole line.
+        broken = [*started(), *message("m1", "so far")[:-1], failed("tok_CANARY")]
+        stack.upstream.use(Script(ag_ui=[Answer(frames=broken)]))
+        assert (await shell("chat", "app-0", "hi", *url, status=1))[0] == "so far\n"
         assert "The run did not succeed: failed." in err
         assert "upstream_error" in err
         stack.upstream.use(Script(ag_ui=[Answer(frames=[*started(), event("TEXT_MESSAGE_END", messageId="nobody")])]))

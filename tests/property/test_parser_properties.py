@@ -3,10 +3,9 @@
 import json
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.domain import strict_json
@@ -19,7 +18,6 @@ from gateway.sse_parser.decode import decode
 from gateway.sse_parser.events import Ignored, RunErrorSeen, RunFinishedSeen
 from gateway.sse_parser.faults import Detail, broken
 from gateway.sse_parser.guard import Guard
-from gateway.sse_parser.parser import StreamParser
 from gateway.sse_parser.treatment import TREATMENTS
 from tests.property.frames import (
     BOUNDS,
@@ -45,8 +43,7 @@ from tests.property.frames import (
     tk,
     ts,
 )
-
-SAMPLES = Path(__file__).parent.parent / "samples"
+from tests.unit.test_parser_samples import VERDICTS, Verdict, by_path
 
 message_ids = st.sampled_from(["m1", "m2", "m3"])
 tool_ids = st.sampled_from(["k1", "k2"])
@@ -294,10 +291,6 @@ def test_decode_raises_nothing(frame: bytes, kept: int) -> None:
     assert not isinstance(decode(frame, kept), RunFinishedSeen | RunErrorSeen)
 
 
-def sample_parser(name: str) -> StreamParser:
-    return StreamParser(thread_id=f"thread-{name}", correlation_id=f"run-{name}-1", bounds=BOUNDS)
-
-
 Mutation = Callable[[bytes, int, int, bytes], bytes]
 MUTATIONS: dict[str, Mutation] = {
     "cut out": lambda raw, start, end, _: raw[:start] + raw[end:],
@@ -308,27 +301,27 @@ MUTATIONS: dict[str, Mutation] = {
 }
 
 
-@pytest.mark.parametrize("name", ["tool", "boom_mid", "plain"])
+@settings(max_examples=settings().max_examples // 2)
+@pytest.mark.parametrize("verdict", VERDICTS, ids=by_path)
 @given(
     st.sampled_from(sorted(MUTATIONS)),
-    st.integers(0, 10_000),
+    st.integers(0, 100_000),
     st.integers(0, 300),
     st.one_of(st.binary(max_size=6), st.sampled_from([b"\n", b"\n\n", b"\r", b'"', b"\\u0074", b"}", b'"type":"RUN_FINISHED",'])),
     some_cuts,
 )
-def test_mutated_samples(name: str, mutation: str, start: int, length: int, junk: bytes, cuts: list[int]) -> None:
-    raw = (SAMPLES / f"seed001-derived/{name}.full.sse").read_bytes()
+def test_mutated_samples(verdict: Verdict, mutation: str, start: int, length: int, junk: bytes, cuts: list[int]) -> None:
+    raw = verdict.raw
     start %= len(raw)
     mutant = MUTATIONS[mutation](raw, start, start + length, junk)
     whole: StreamFact | None = None
     for parts in ([mutant], chunked(mutant, cuts)):
-        parser, fact, _ = read(parts, sample_parser(name))
+        parser, fact, _ = read(parts, verdict.parser())
         assert whole is None or whole == fact
         whole = fact
         assert parser.snapshot(False).canonical()
     if isinstance(whole, RunFinished):
-        assert f'"threadId":"thread-{name}","runId":"run-{name}-1"}}\n\n'.encode() in mutant
-        assert name != "boom_mid"
+        assert f'"threadId":"thread-{verdict.task}","runId":"run-{verdict.task}-{verdict.turn}"'.encode() in mutant
 
 
 def test_the_good_stream_is_good() -> None:
