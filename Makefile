@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | cks
 XDIST ?= -n 2 --dist loadgroup
 UPSTREAMS := $(patsubst tests/upstreams/%.txt,.upstreams/%/.installed,$(wildcard tests/upstreams/*.txt))
 
-.PHONY: help upstreams setup demo test test-all check format bench docs pins
+.PHONY: help setup upstreams clients demo test test-all check format bench docs pins
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -39,6 +39,9 @@ upstreams: $(UPSTREAMS) ## install the servers of others that some tests run, ea
 	"$$uv" venv --quiet --clear --python "$$(command -v $(BASE_PYTHON))" "$(CURDIR)/.upstreams/$*" && \
 	"$$uv" pip install --quiet --python "$(CURDIR)/.upstreams/$*/bin/python" --requirement "$(CURDIR)/$<"
 	@touch $@
+
+clients: ## the released AG-UI clients, which tests let read our streams (needs npm)
+	@cd tests/ag_ui_client && npm ci --silent --no-audit --no-fund
 
 demo: setup ## the whole system on this machine: Postgres, an agent, the gateway, a chat page
 	@$(PY) -m gateway demo $(ARGS)
