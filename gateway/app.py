@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 
 from gateway.admission.gate import Gate
 from gateway.admission.moderation import LocalRules, Moderator, RuleInvalid
+from gateway.bindings.keys import other_rings, report_unreadable
 from gateway.bindings.resolve import Resolve
 from gateway.bindings.vault import KeyRing, Vault
 from gateway.bindings.visible import VisibleApplications
@@ -69,21 +70,32 @@ class Gateway:
     heartbeat: Heartbeat
     reconciler: Reconciler
     database: Database
+    vault: Vault
     http_client: HttpClient
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Beat and sweep; at the end finish runs within the drain's budget, then let go of everything, the heartbeat after the runs."""
+        """Look at stored tokens, beat, sweep; then finish runs within the drain's budget, then close, the heartbeat after the runs."""
         sweeping = asyncio.create_task(self.reconciler.run(), name="reconciler")
         beating = asyncio.create_task(self.heartbeat.run(), name="heartbeat")
+        looking = asyncio.create_task(self._look_at_tokens(), name="look_at_tokens")
         try:
             yield
         finally:
+            await _cancelled(looking)
             await _cancelled(sweeping)
             await self.supervisor.finish(self.settings.drain_seconds)
             await _cancelled(beating)
             await self.http_client.aclose()
             await self.database.close()
+
+    async def _look_at_tokens(self) -> None:
+        """Once, as soon as the database can be asked."""
+        while True:
+            try:
+                return await report_unreadable(self.database, self.vault)
+            except StoreError:
+                await asyncio.sleep(self.settings.heartbeat_seconds)
 
 
 async def _cancelled(task: "asyncio.Task[None]") -> None:
@@ -93,17 +105,22 @@ async def _cancelled(task: "asyncio.Task[None]") -> None:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaHealth:
-    """Asks the database what a probe wants to know. `keys`: this replica can encrypt and decrypt."""
+    """Asks the database what a probe wants to know. `keys_usable`: this replica can encrypt and decrypt; `key_ids`: of its ring."""
 
     database: Database
     keys_usable: bool
+    key_ids: Sequence[str]
+    lease_seconds: float
     draining: Callable[[], bool]
     needed: int = field(default_factory=needed_version)
 
     async def readiness(self) -> Readiness:
+        version, warnings = None, list[str]()
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
                 version = await schema_version(self.database)
+                if version >= self.needed and await other_rings(self.database, self.key_ids, lease_seconds=self.lease_seconds):
+                    warnings.append("key_rings_differ")
         except (StoreError, TimeoutError):
             version = None
         checks = {
@@ -112,7 +129,7 @@ class ReplicaHealth:
             "keys": self.keys_usable,
             "not_draining": not self.draining(),
         }
-        return Readiness(all(checks.values()), checks)
+        return Readiness(all(checks.values()), checks, warnings)
 
 
 async def build_app(
@@ -153,6 +170,7 @@ async def build_app(
         database=database,
         replica_id=uuid4(),
         held=live_runs.held,
+        key_ids=vault.key_ids,
         period_seconds=settings.heartbeat_seconds,
         lease_seconds=settings.lease_seconds,
         clock=clock,
@@ -195,7 +213,7 @@ async def build_app(
         applications=VisibleApplications(database, vault, settings.max_active_per_app),
         operator_reads=operator_reads,
         operator_acts=OperatorActs(database, operator_reads, look_up, save, tasks.own),
-        health=ReplicaHealth(database, bool(settings.encryption_keys), lambda: supervisor.draining),
+        health=ReplicaHealth(database, bool(settings.encryption_keys), vault.key_ids, settings.lease_seconds, lambda: supervisor.draining),
         settings=WebSettings(
             session_cookie=settings.session_cookie,
             allowed_origins=frozenset(settings.allowed_origins),
@@ -204,7 +222,7 @@ async def build_app(
         ),
         demo=demo,
     )
-    return Gateway(settings, build_web(services), services, supervisor, heartbeat, reconciler, database, http_client)
+    return Gateway(settings, build_web(services), services, supervisor, heartbeat, reconciler, database, vault, http_client)
 
 
 def _identity(settings: Settings) -> Identity:

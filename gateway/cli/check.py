@@ -8,6 +8,7 @@ from typing import Final
 
 from gateway.bindings.capabilities_check import CapabilitiesCheck
 from gateway.bindings.config import BackendType
+from gateway.bindings.keys import other_rings
 from gateway.bindings.vault import TokenUnreadable
 from gateway.cli.output import CommandFailed, Output
 from gateway.cli.session import database_url_of, open_database, vault_of
@@ -16,6 +17,7 @@ from gateway.settings import Settings, load_settings
 from gateway.store import applications as rows
 from gateway.store import migrate as runner
 from gateway.store.applications import ApplicationRow
+from gateway.store.database import Database
 from gateway.store.errors import DatabaseTrouble
 from gateway.store.migrate import MigrationError, MigrationReport
 
@@ -37,7 +39,8 @@ async def check(args: Namespace, output: Output) -> int:
     settings = load_settings(output.environ, serving=True)
     findings = [Finding("settings", True, "valid"), *await _database(settings)]
     if all(finding.ok for finding in findings):
-        findings += await _applications(settings)
+        async with open_database(settings) as db:
+            findings += [await _keys(db, settings), *await _applications(db, settings)]
     output.table("checks", [asdict(finding) for finding in findings], ("about", "ok", "says"))
     bad = [finding.about for finding in findings if not finding.ok]
     if bad:
@@ -58,10 +61,19 @@ async def _database(settings: Settings) -> Sequence[Finding]:
     return [Finding("database", True, "reachable"), Finding("schema", report.is_ready, says)]
 
 
-async def _applications(settings: Settings) -> Sequence[Finding]:
-    async with open_database(settings) as db:
-        found = await rows.list_all(db)
-    served = [row for row in found if row.backend_type == BackendType.LANGCHAIN]
+async def _keys(db: Database, settings: Settings) -> Finding:
+    """Whether every replica that lives has the keys of these settings."""
+    others = await other_rings(db, vault_of(settings).key_ids, lease_seconds=settings.lease_seconds)
+    if not others:
+        return Finding("keys", True, "every replica that lives has these")
+    says = "; ".join(
+        f"replica {replica.replica_id} has {', '.join(replica.key_ids or ('keys that it does not tell',))}" for replica in others
+    )
+    return Finding("keys", False, f"{says}; here are {', '.join(vault_of(settings).key_ids)}")
+
+
+async def _applications(db: Database, settings: Settings) -> Sequence[Finding]:
+    served = [row for row in await rows.list_all(db) if row.backend_type == BackendType.LANGCHAIN]
     turn = asyncio.Semaphore(_AT_ONCE)
     async with capabilities_check(settings) as capabilities:
 
@@ -74,14 +86,15 @@ async def _applications(settings: Settings) -> Sequence[Finding]:
 
 async def _application(row: ApplicationRow, settings: Settings, capabilities: CapabilitiesCheck) -> Finding:
     about = f"app {row.name} at {row.provider_name}"
-    if not (row.enabled and row.provider_enabled):
-        return Finding(about, True, "disabled, not asked")
+    disabled = not (row.enabled and row.provider_enabled)
     if row.token_ciphertext is None or row.token_key_id is None:
-        return Finding(about, False, "has no token: gateway apps set-token")
+        return Finding(about, disabled, "disabled, and has no token" if disabled else "has no token: gateway apps set-token")
     try:
         token = await vault_of(settings).open(row.application_id, row.token_ciphertext, row.token_key_id)
     except TokenUnreadable as unreadable:
         return Finding(about, False, f"its token does not open: {unreadable.fault.value}, key {unreadable.key_id}")
+    if disabled:
+        return Finding(about, True, "disabled, not asked")
     assert row.assistant_id is not None, "application_langchain_has_assistant"
     fault = await capabilities.fault(base_url=row.base_url, assistant_id=row.assistant_id, token=token)
     return Finding(about, fault is None, "answers and names the assistant" if fault is None else f"GET /capabilities failed: {fault}")

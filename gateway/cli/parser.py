@@ -40,6 +40,7 @@ def build_parser(*, demo: bool) -> argparse.ArgumentParser:
     _apps(_group(commands, "apps", "applications"))
     _accounts(_group(commands, "accounts", "people"))
     _quotas(_group(commands, "quotas", "quota rules, counted in tasks"))
+    _keys(_group(commands, "keys", "the keys that service tokens are encrypted under"))
     _runs(_group(commands, "runs", "runs that need somebody, and what an operator may do about them"))
     _audit(_group(commands, "audit", "the trail of operators' acts"))
     _chat(commands)
@@ -169,6 +170,12 @@ def _quotas(commands: "Commands") -> None:
     remove.add_argument("rule", metavar="RULE", help="the rule's id")
     for leaf in (change, remove):
         _actor(leaf)
+
+
+def _keys(commands: "Commands") -> None:
+    rekey = _leaf(commands, "rekey", "keys:rekey", "re-encrypt every token under the newest key; replicas go on serving")
+    rekey.add_argument("--dry-run", action="store_true", help="change nothing; say what would be done, and which tokens do not open")
+    _actor(rekey)
 
 
 def _runs(commands: "Commands") -> None:

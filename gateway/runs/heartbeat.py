@@ -26,11 +26,12 @@ _log: Final[structlog.stdlib.BoundLogger] = structlog.get_logger("gateway.runs.h
 
 @dataclass(slots=True)
 class Heartbeat:
-    """`held`: the (run, token) pairs that this process holds now. `clock` is monotonic, in seconds."""
+    """`held`: the (run, token) pairs that this process holds now. `key_ids`: of its ring. `clock` is monotonic, in seconds."""
 
     database: Database
     replica_id: UUID
     held: Callable[[], Sequence[tuple[RunId, AttemptToken]]]
+    key_ids: Sequence[str]
     period_seconds: float
     lease_seconds: float
     clock: Callable[[], float]
@@ -51,7 +52,12 @@ class Heartbeat:
         sent_at = self.clock()
         try:
             beat = store.beat(
-                self.database, self.replica_id, self.held(), lease_seconds=self.lease_seconds, deadline_seconds=self.period_seconds
+                self.database,
+                self.replica_id,
+                self.held(),
+                key_ids=self.key_ids,
+                lease_seconds=self.lease_seconds,
+                deadline_seconds=self.period_seconds,
             )
             await through(self.at, Step.HEARTBEAT, beat)
         except Exception as error:  # noqa: BLE001 - a heartbeat that ends takes every lease with it

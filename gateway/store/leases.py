@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -12,6 +13,7 @@ from gateway.store.database import Database
 from gateway.store.statements import statement
 
 _BEAT: Final = statement("leases.beat")
+_REPLICAS: Final = statement("leases.replicas")
 _RELEASE_EXPIRED: Final = statement("leases.release_expired")
 _EXPIRE: Final = statement("leases.expire")
 
@@ -27,18 +29,40 @@ class ExpiredRow:
     refunded: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicaRow:
+    """A replica that lives, and the ids of its keys, first the one that encrypts; None of a version that does not say."""
+
+    replica_id: UUID
+    started_at: datetime
+    heartbeat_age_seconds: float
+    key_ids: list[str] | None
+
+
 async def beat(
-    db: Database, replica_id: UUID, held: Sequence[tuple[RunId, AttemptToken]], *, lease_seconds: float, deadline_seconds: float
+    db: Database,
+    replica_id: UUID,
+    held: Sequence[tuple[RunId, AttemptToken]],
+    *,
+    key_ids: Sequence[str],
+    lease_seconds: float,
+    deadline_seconds: float,
 ) -> None:
-    """Say that this replica lives, and renew exactly the runs whose tokens it holds. One statement."""
+    """Say that this replica lives and which keys it has, and renew exactly the runs whose tokens it holds. One statement."""
     params = {
         "replica_id": replica_id,
+        "key_ids": list(key_ids),
         "run_ids": [run_id for run_id, _ in held],
         "attempt_tokens": [token for _, token in held],
         "lease_seconds": lease_seconds,
         "slot_holding": sorted(state.value for state in SLOT_HOLDING),
     }
     await db.execute(_BEAT, params, deadline_seconds=deadline_seconds)
+
+
+async def replicas(db: Database, *, lease_seconds: float) -> list[ReplicaRow]:
+    """The replicas that live, the oldest first."""
+    return await db.all(_REPLICAS, ReplicaRow, {"lease_seconds": lease_seconds}, reading=True)
 
 
 async def release_expired(db: Database) -> list[ExpiredRow]:

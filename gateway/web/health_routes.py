@@ -13,10 +13,11 @@ class AliveJson(TypedDict):
 
 
 class ReadyJson(TypedDict):
-    """Whether this replica may take new work, and each condition by its name."""
+    """Whether this replica may take new work, and each condition by its name. `warnings` stop nothing: somebody should look."""
 
     ready: bool
     checks: dict[str, bool]
+    warnings: list[str]
 
 
 async def healthz(call: Call) -> ASGIApp:
@@ -26,7 +27,7 @@ async def healthz(call: Call) -> ASGIApp:
 
 
 async def readyz(call: Call) -> ASGIApp:
-    """GET /readyz: 200 while this replica may take new work, else 503. The conditions are named in both."""
+    """GET /readyz: 200 while this replica may take new work, else 503. Both name the conditions, and warnings, which stop nothing."""
     readiness = await call.services.health.readiness()
-    shown: ReadyJson = {"ready": readiness.ready, "checks": dict(readiness.checks)}
+    shown: ReadyJson = {"ready": readiness.ready, "checks": dict(readiness.checks), "warnings": list(readiness.warnings)}
     return json_response(shown, 200 if readiness.ready else 503)

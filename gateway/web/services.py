@@ -3,7 +3,7 @@
 `gateway.app` fills it; a route reaches nothing that is not here.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,10 +21,14 @@ from gateway.runs.submit import Submissions
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether this replica may take new work, and each condition by name (database, schema, keys, not draining)."""
+    """Whether this replica may take new work, and each condition by name (database, schema, keys, not draining).
+
+    `warnings`: what somebody should look at, by name, and what does not stop new work.
+    """
 
     ready: bool
     checks: Mapping[str, bool] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
 
 
 class Health(Protocol):

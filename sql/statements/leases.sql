@@ -1,13 +1,20 @@
 -- name: beat
 -- One statement a replica and beat: says that it lives, and renews exactly the runs whose tokens it holds.
 with alive as (
-    insert into replica as p (replica_id) values (%(replica_id)s::uuid)
+    insert into replica as p (replica_id, key_ids) values (%(replica_id)s::uuid, %(key_ids)s::text[])
     on conflict (replica_id) do update set heartbeat_at = clock_timestamp()
 )
 update run r set lease_until = clock_timestamp() + make_interval(secs => %(lease_seconds)s::double precision)
 from unnest(%(run_ids)s::uuid[], %(attempt_tokens)s::uuid[]) as held (run_id, attempt_token)
 where r.run_id = held.run_id and r.attempt_token = held.attempt_token and r.lease_until is not null
     and r.execution = any (%(slot_holding)s::text[])
+
+-- name: replicas
+-- The replicas that live: those that said so within a lease.
+select p.replica_id, p.started_at, extract(epoch from clock_timestamp() - p.heartbeat_at)::double precision as heartbeat_age_seconds, p.key_ids
+from replica p
+where p.heartbeat_at > clock_timestamp() - make_interval(secs => %(lease_seconds)s::double precision)
+order by p.started_at, p.replica_id
 
 -- name: release_expired
 -- Runs that were admitted by a process that is gone: nothing was sent, for the fence needs the lease.

@@ -1,6 +1,7 @@
 """Commands that call services: set-token and check ask a real upstream server, chat talks to a real gateway."""
 
 import asyncio
+import base64
 import json
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from structlog.testing import capture_logs
 from gateway.cli import main
 from tests.db.world import everything_in
 from tests.support.scripted_upstream import ScriptedUpstream
-from tests.support.stack import Stack, environment, token
+from tests.support.stack import ENCRYPTION_KEY, Stack, environment, token
 from tests.support.upstream_script import Answer, Script, event, failed, finished, message, started, tool
 
 pytestmark = pytest.mark.anyio
@@ -77,13 +78,14 @@ async def test_check_finds_what_is_well_and_what_is_not(shell: Shell, tmp_path: 
         await with_app(shell, upstream, tmp_path)
         out, err = await shell("check", status=1)
         assert "GET /capabilities failed" in out
-        assert "1 of 4 checks failed" in err
+        assert "1 of 5 checks failed" in err
         await shell("apps", "set-token", "a", "--token-file", str(tmp_path / "new"))
         checks = (await shell.json("check"))["checks"]
         assert [(check["about"], check["ok"]) for check in checks] == [
             ("settings", True),
             ("database", True),
             ("schema", True),
+            ("keys", True),
             ("app a at p", True),
         ]
         upstream.use(Script(assistant_id="another"))
@@ -94,6 +96,33 @@ async def test_check_finds_what_is_well_and_what_is_not(shell: Shell, tmp_path: 
     await shell("apps", "enable", "a")
     monkeypatch.setenv("API_ENCRYPTION_KEY", "b" * 43 + "=")
     assert "its token does not open: no_key" in (await shell("check", status=1))[0]
+    await shell("apps", "disable", "a")
+    assert "its token does not open: no_key" in (await shell("check", status=1))[0]
+
+
+async def test_o36_check_finds_a_replica_with_other_keys_and_readiness_warns_of_it(shell: Shell, database_url: str) -> None:
+    other = base64.b64encode(b"another-key-for-encryption-of-32").decode()
+    async with Stack.over(database_url) as stack:
+        first = await stack.replica()
+        await first.gateway.heartbeat.beat()
+        assert (await first.http.get("/readyz")).json()["warnings"] == []
+        assert (await shell.json("check"))["checks"][3] == {"about": "keys", "ok": True, "says": "every replica that lives has these"}
+        second = await stack.replica(stack.settings(API_ENCRYPTION_KEY=other))
+        await second.gateway.heartbeat.beat()
+        for replica in (first, second):
+            answer = await replica.http.get("/readyz")
+            assert (answer.status_code, answer.json()["ready"], answer.json()["warnings"]) == (200, True, ["key_rings_differ"])
+        out, _ = await shell("check", status=1)
+        assert f"replica {second.gateway.heartbeat.replica_id} has {second.gateway.vault.key_ids[0]};" in out
+        assert str(first.gateway.heartbeat.replica_id) not in out
+        # The same keys in another order encrypt under another one.
+        both = {"API_ENCRYPTION_KEY": other, "API_ENCRYPTION_KEYS_PREVIOUS": ENCRYPTION_KEY}
+        third = await stack.replica(stack.settings(**both))
+        await third.gateway.heartbeat.beat()
+        assert (
+            f"replica {third.gateway.heartbeat.replica_id} has {', '.join(third.gateway.vault.key_ids)}"
+            in (await shell("check", status=1))[0]
+        )
 
 
 async def test_check_of_an_empty_database_names_the_migration(

@@ -14,6 +14,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
+from gateway.bindings.vault import KeyRing
 from gateway.cli import main
 from tests.db.world import everything_in
 
@@ -169,6 +170,25 @@ def test_o36_a_missing_key_shows_at_its_application(shell_with_app: Shell) -> No
     assert {row["name"]: row["token"] for row in shell.json("apps", "list")["apps"]} == {"a": "no_key", "b": "readable"}
     shell.setenv("API_ENCRYPTION_KEYS_PREVIOUS", KEY)
     assert {row["token"] for row in shell.json("apps", "list")["apps"]} == {"readable"}
+
+
+def test_o36_rekey_moves_every_token_once_and_says_which_do_not_open(shell_with_app: Shell) -> None:
+    shell, new = shell_with_app, KeyRing([base64.b64decode(OTHER_KEY)]).key_ids[0]
+    shell("apps", "create", "b", "--provider", "p", "--assistant", "agent", "--token-file", shell.file("tok_CANARY_B"))
+    shell.setenv("API_ENCRYPTION_KEY", OTHER_KEY)
+    error = shell.error("keys", "rekey")
+    assert (error["code"], error["moved"]) == ("tokens_unreadable", 0)
+    assert sorted((token["app"], token["fault"]) for token in error["unreadable"]) == [("a", "no_key"), ("b", "no_key")]
+    shell.setenv("API_ENCRYPTION_KEYS_PREVIOUS", KEY)
+    for dry_run, moved in ((True, 2), (True, 2), (False, 2), (False, 0)):
+        done = shell.json("keys", "rekey", *(["--dry-run"] if dry_run else []))
+        assert done == {"key_id": new, "moved": moved, "dry_run": dry_run, "unreadable": []}
+    assert f"0 were encrypted anew under the key {new}" in shell("keys", "rekey")
+    shell.setenv("API_ENCRYPTION_KEYS_PREVIOUS", "")
+    assert {row["token"] for row in shell.json("apps", "list")["apps"]} == {"readable"}
+    entries = [entry for entry in shell.json("audit", "list")["audit"] if entry["act"] == "keys_rekey"]
+    assert sorted(entry["detail"]["name"] for entry in entries) == ["a", "b"]
+    assert "CANARY" not in shell.said + everything_in(shell.url)
 
 
 def test_a_blocked_change_lists_the_runs_in_the_way(shell_with_app: Shell) -> None:

@@ -135,7 +135,7 @@ class ModelReplica:
         )
         self.supervisor = Supervisor(Execute(means), self.tasks)
         self.heartbeat = Heartbeat(
-            self.database, uuid4(), self.supervisor.live_runs.held, period_seconds=BEAT, lease_seconds=LEASE, clock=clock, at=self.at
+            self.database, uuid4(), self.supervisor.live_runs.held, (), period_seconds=BEAT, lease_seconds=LEASE, clock=clock, at=self.at
         )
         look_up = LookUp(self.database, resolve, upstream, LOOKUP_BUDGET, LOOKUP_FIRST, self.at)
         save = Save(self.database, self.at)

@@ -466,7 +466,7 @@ async def test_a_beat_renews_what_its_process_holds_and_nothing_else(database_ur
         await it.two.gateway.heartbeat.beat()
         # nor by another process that knows the run, but not its token
         wrong = [(it.run_id, AttemptToken(uuid4()))]
-        await leases.beat(it.two.gateway.database, uuid4(), wrong, lease_seconds=600.0, deadline_seconds=5.0)
+        await leases.beat(it.two.gateway.database, uuid4(), wrong, key_ids=(), lease_seconds=600.0, deadline_seconds=5.0)
         assert await it.expire() == [it.run_id]
         assert await it.value("select execution from run where run_id = %s", kept.json()["run_id"]) in ("dispatched", "running")
         # its holder, only slow, may renew it: then nobody looks it up
@@ -564,6 +564,7 @@ def heartbeat(database: Database, clock: Callable[[], float], *, period_seconds:
         database=database,
         replica_id=uuid4(),
         held=lambda: (),
+        key_ids=(),
         period_seconds=period_seconds,
         lease_seconds=30.0,
         clock=clock,

@@ -94,11 +94,12 @@ async def test_the_access_line_has_the_template_and_nothing_of_the_caller(world:
 
 async def test_health(world: World) -> None:
     assert (await world.client.get("/healthz", headers={"Accept": "text/html"})).json() == {"alive": True}
-    assert (await world.client.get("/readyz")).json() == {"ready": True, "checks": {"database": True}}
-    world.health.answer = Readiness(False, {"database": False, "draining": False})
+    assert (await world.client.get("/readyz")).json() == {"ready": True, "checks": {"database": True}, "warnings": []}
+    world.health.answer = Readiness(False, {"database": False, "draining": False}, ["key_rings_differ"])
     answer = await world.client.get("/readyz")
     world.health.answer = Readiness(True)
-    assert (answer.status_code, answer.json()) == (503, {"ready": False, "checks": {"database": False, "draining": False}})
+    document = {"ready": False, "checks": {"database": False, "draining": False}, "warnings": ["key_rings_differ"]}
+    assert (answer.status_code, answer.json()) == (503, document)
 
 
 async def test_an_exception_is_500_without_its_text(world: World) -> None:
