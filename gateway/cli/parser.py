@@ -162,9 +162,11 @@ def _quotas(commands: "Commands") -> None:
     change = _leaf(commands, "set", "quotas:change", "set the limit of a rule; prints its id")
     change.add_argument("--scope", required=True, choices=["user", "group", "app"], help="whose tasks count together")
     change.add_argument("--limit", required=True, type=_positive, metavar="N", help="tasks in a window")
-    change.add_argument("--window", required=True, choices=["hour", "day", "month"], help="calendar window, in GATEWAY_QUOTA_ZONE")
+    change.add_argument(
+        "--window", required=True, metavar="W", help="hour, day or month of the calendar in GATEWAY_QUOTA_ZONE; or sliding: 1h, 1d, 30d, …"
+    )
     change.add_argument("--app", metavar="NAME", help="only tasks of this application; needed with --scope app")
-    change.add_argument("--group", metavar="G", help="the group of --scope group")
+    change.add_argument("--group", metavar="G", help="only tasks of this group's members; needed with --scope group")
     _leaf(commands, "list", "quotas:list_all", "list the rules in force")
     remove = _leaf(commands, "remove", "quotas:remove", "end a rule")
     remove.add_argument("rule", metavar="RULE", help="the rule's id")

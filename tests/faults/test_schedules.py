@@ -20,7 +20,7 @@ import pytest
 from psycopg.rows import dict_row
 
 from gateway.admission.gate import Admitted
-from gateway.admission.moderation import Judgement
+from gateway.admission.moderation import Asked, Judgement, Provider
 from gateway.domain import snapshot as snapshots
 from gateway.domain.audit import Actor
 from gateway.domain.evidence import BadResponse, NotSentProof, PostFact
@@ -410,11 +410,13 @@ async def test_an_admission_whose_answer_is_lost_is_executed(database_url: str) 
 class _SlowModerator:
     """Allows everything, when it is let go."""
 
+    provider = Provider.LOCAL
+
     def __init__(self) -> None:
         self.stop = _Stop()
 
-    async def judge(self, text: str) -> Judgement:
-        if text == "slow":
+    async def judge(self, asked: Asked) -> Judgement:
+        if asked.text == "slow":
             self.stop.reached.set()
             await self.stop.opened.wait()
         return Judgement()
