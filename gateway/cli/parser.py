@@ -35,6 +35,7 @@ def build_parser(*, demo: bool) -> argparse.ArgumentParser:
     migrate = _leaf(commands, "migrate", "migrate:migrate", "apply the migrations; any number of replicas may run it at once")
     migrate.add_argument("--check", action="store_true", help="change nothing; fail when something is to apply")
     _leaf(commands, "check", "check:check", "find every configuration fault, then try database, schema, keys and providers")
+    _probe(commands)
     _token(commands)
     _providers(_group(commands, "providers", "services that host applications"))
     _apps(_group(commands, "apps", "applications"))
@@ -68,6 +69,20 @@ def _demo(commands: "Commands", *, demo: bool) -> None:
     leaf = _leaf(commands, "demo", "demo:run", "start everything on this machine and keep serving")
     if demo:
         importlib.import_module("gateway.cli.demo").add_arguments(leaf)
+
+
+def _probe(commands: "Commands") -> None:
+    leaf = _leaf(
+        commands,
+        "probe",
+        "probe:probe",
+        "ask a service whether it keeps the upstream contract, clause by clause (docs/probe.md); runs its agent up to three times",
+    )
+    leaf.add_argument("url", metavar="URL", help="base URL of the service; the machine's own addresses are allowed here")
+    leaf.add_argument("--assistant", required=True, metavar="ID", help="the assistant that GET /capabilities has to name")
+    leaf.add_argument("--token-file", required=True, metavar="FILE|-", help=_TOKEN_FILE_HELP)
+    leaf.add_argument("--text", metavar="TEXT", help="the message that the agent gets (a short greeting)")
+    leaf.add_argument("--once", action="store_true", help="run the agent once only: leaves out the next message and two at once")
 
 
 def _token(commands: "Commands") -> None:
