@@ -49,7 +49,7 @@ pytestmark = pytest.mark.anyio
 BY_HAND: Final = {
     "AGENT_MAX_ACTIVE_PER_USER": "3",
     "GATEWAY_LEASE_SECONDS": "600",
-    "GATEWAY_HEARTBEAT_SECONDS": "200",
+    "GATEWAY_HEARTBEAT_SECONDS": "100",
     "GATEWAY_RECONCILE_SECONDS": "300",
     "GATEWAY_CHECKPOINT_SECONDS": "300",
     "GATEWAY_LOOKUP_FIRST_SECONDS": "300",
@@ -556,7 +556,8 @@ def test_a_lease_is_six_heartbeats() -> None:
     """PERIOD, slow_heartbeat: with fewer beats a lease, an outage between two of them expires a living owner."""
     settings = load_settings(environment("postgresql://h/d"), serving=True)
     assert settings.lease_seconds >= 6 * settings.heartbeat_seconds
-    slow = environment("postgresql://h/d", GATEWAY_LEASE_SECONDS="30", GATEWAY_HEARTBEAT_SECONDS="10.1")
+    assert load_settings(environment("postgresql://h/d", GATEWAY_LEASE_SECONDS="60", GATEWAY_HEARTBEAT_SECONDS="10"), serving=True)
+    slow = environment("postgresql://h/d", GATEWAY_LEASE_SECONDS="30", GATEWAY_HEARTBEAT_SECONDS="5.1")
     with pytest.raises(SettingsInvalid, match="GATEWAY_HEARTBEAT_SECONDS"):
         load_settings(slow, serving=True)
 
