@@ -1,16 +1,16 @@
-"""The HTTP face: the bridge profile of the upstream contract as a Starlette application. Not here: runs, storage, settings.
+"""The HTTP face as a Starlette application: the bridge profile of the upstream contract, and what both profiles share.
+
+Not here: what only the native profile has (`native.py`), runs, storage, settings.
 
 All answers but the event stream are JSON; a refusal is `{"detail": …}` with a fixed text that repeats nothing of the request.
 """
 
 import hmac
 import re
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final
 
 from ag_ui.core import RunAgentInput, UserMessage
-from ag_ui.encoder import EventEncoder
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -20,26 +20,16 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from agent_service.records import CorrelationId, ThreadId
-from agent_service.runs import Feed, Runner
-from agent_service.store import Store, ThreadBusyError
+from agent_service.events import EventMapper
+from agent_service.http_parts import BUSY, STREAM_HEADERS, Service, check_text, read_body
+from agent_service.native import json_response, native_routes, run_document
+from agent_service.records import CorrelationId, NewRun, RunId, ThreadId
+from agent_service.runs import Said
+from agent_service.store import ThreadBusyError
+from agent_service.voices import BridgeVoice
 
-# The contract's own limits (B5): characters of text, bytes of the whole body.
-MAX_TEXT_CHARS: Final = 16_000
-MAX_BODY_BYTES: Final = 64 * 1024
 PROTOCOL_VERSION: Final = "0.1.22"
 _ID = re.compile(r"[!-~]{1,200}")
-_STREAM_HEADERS = {"Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Service:
-    """What the routes need."""
-
-    assistant: str
-    token: str
-    store: Store
-    runner: Runner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,41 +69,49 @@ def build_app(service: Service) -> Starlette:
         return JSONResponse(
             {
                 "assistant_id": service.assistant,
+                "assistants": [{"assistant_id": assistant} for assistant in service.runner.graphs],
                 "protocol": "ag-ui",
                 "protocol_version": PROTOCOL_VERSION,
-                "native_interrupt": False,
-                "native_resume": False,
-                "one_task_per_thread": False,
-                "actions": [],
+                "native_interrupt": True,
+                "native_resume": True,
+                "one_task_per_thread": True,
+                "actions": ["approve", "reject"],
             }
         )
 
     async def create_thread(request: Request) -> Response:
-        if (await _body(request)).strip() not in (b"{}", b""):
+        if (await read_body(request)).strip() not in (b"{}", b""):
             raise HTTPException(422, "The body must be an empty object: threads take no settings")
-        return JSONResponse({"thread_id": await service.store.create_thread()}, 201)
+        thread = await service.store.create_thread()
+        times = {"created_at": thread.created_at, "updated_at": thread.created_at}
+        return JSONResponse({"thread_id": thread.thread_id, **times, "metadata": {}, "status": "idle"}, 201)
 
     async def run(request: Request) -> Response:
-        message = read_message(await _body(request))
-        if not await service.store.has_thread(message.thread_id):
-            raise HTTPException(404, "Thread not found")
+        message = read_message(await read_body(request))
+        await service.require_own_thread(message.thread_id, service.assistant)
+        new = NewRun(thread_id=message.thread_id, assistant=service.assistant, correlation_id=message.correlation_id)
+
+        def voice(run_id: RunId) -> BridgeVoice:
+            return BridgeVoice(EventMapper(thread_id=message.thread_id, correlation_id=message.correlation_id, run_id=run_id))
+
         try:
-            feed = await service.runner.start(thread_id=message.thread_id, correlation_id=message.correlation_id, text=message.text)
+            feed = await service.runner.start(new, Said(text=message.text, over_waiting=True), voice)
         except ThreadBusyError:
-            raise HTTPException(409, "Thread is already running a task") from None
-        return StreamingResponse(_frames(feed), media_type="text/event-stream", headers=_STREAM_HEADERS)
+            raise HTTPException(409, BUSY) from None
+        return StreamingResponse(feed.frames(), media_type="text/event-stream", headers=dict(STREAM_HEADERS))
 
     async def look_up(request: Request) -> Response:
         found = await service.store.find_run(thread_id=request.path_params["thread_id"], run_id=request.path_params["run_id"])
         if found is None:
             raise HTTPException(404, "Run not found")
-        return JSONResponse({"thread_id": found.thread_id, "run_id": found.run_id, "status": found.run_status})
+        return json_response(run_document(found))
 
     routes = [
         Route("/healthz", healthz),
         Route("/capabilities", capabilities),
         Route("/threads", create_thread, methods=["POST"]),
         Route("/ag-ui", run, methods=["POST"]),
+        *native_routes(service),
         Route("/threads/{thread_id}/runs/{run_id}", look_up),
     ]
     app = Starlette(
@@ -135,23 +133,6 @@ async def _break(_request: Request, _error: Exception) -> Response:
     return JSONResponse({"detail": "Internal Server Error"}, 500)
 
 
-async def _frames(feed: Feed) -> AsyncIterator[str]:
-    """SSE frames. When the client leaves, only this ends: the run has a task of its own."""
-    encoder = EventEncoder()
-    async for event in feed:
-        yield encoder.encode(event)
-
-
-async def _body(request: Request) -> bytes:
-    """The body, at most MAX_BODY_BYTES of it; 413 beyond."""
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > MAX_BODY_BYTES:
-            raise HTTPException(413, f"The body may have {MAX_BODY_BYTES} bytes")
-    return bytes(body)
-
-
 def read_message(body: bytes) -> Message:
     """Read a RunAgentInput. Raises HTTPException 422 for whatever the bridge profile does not take."""
     try:
@@ -169,6 +150,4 @@ def read_message(body: bytes) -> Message:
     text = sent.messages[0].content
     if not isinstance(text, str):
         raise HTTPException(422, "The message must be text")
-    if not text.strip() or len(text) > MAX_TEXT_CHARS:
-        raise HTTPException(422, f"The message must have 1 to {MAX_TEXT_CHARS} characters")
-    return Message(thread_id=ThreadId(sent.thread_id), correlation_id=CorrelationId(sent.run_id), text=text)
+    return Message(thread_id=ThreadId(sent.thread_id), correlation_id=CorrelationId(sent.run_id), text=check_text(text))

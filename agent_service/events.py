@@ -29,6 +29,7 @@ from ag_ui.core import (
 )
 from langchain_core.messages import AIMessage, AIMessageChunk, ToolMessage
 
+from agent_service.plain import encodable
 from agent_service.records import CorrelationId, RunId, ThreadId
 
 # A model that does not stream says all at once. Four bytes a character at most, so that a frame stays far below the
@@ -135,7 +136,7 @@ class EventMapper:
             message.text_open = True
             message.stretches += 1
             yield TextMessageStartEvent(message_id=self._wire_id(message))
-        for delta in _pieces(_encodable(text)):
+        for delta in _pieces(encodable(text)):
             yield TextMessageContentEvent(message_id=self._wire_id(message), delta=delta)
 
     def _wire_id(self, message: _OpenMessage) -> str:
@@ -163,7 +164,7 @@ class EventMapper:
             parent = self._wire_id(message) if message.stretches else None
             yield ToolCallStartEvent(tool_call_id=known, tool_call_name=name, parent_message_id=parent)
         if arguments and known in self._open_calls:
-            for delta in _pieces(_encodable(arguments)):
+            for delta in _pieces(encodable(arguments)):
                 yield ToolCallArgsEvent(tool_call_id=known, delta=delta)
 
     def _close(self, message: _OpenMessage) -> Iterator[BaseEvent]:
@@ -188,7 +189,7 @@ class EventMapper:
         yield ToolCallResultEvent(
             message_id=message.id or f"{message.tool_call_id}:result",
             tool_call_id=message.tool_call_id,
-            content=_encodable(str(message.text))[:MAX_RESULT_CHARS],
+            content=encodable(str(message.text))[:MAX_RESULT_CHARS],
             role="tool",
         )
 
@@ -213,8 +214,3 @@ class EventMapper:
 
 def _pieces(text: str) -> Iterator[str]:
     return (text[start : start + MAX_DELTA_CHARS] for start in range(0, len(text), MAX_DELTA_CHARS))
-
-
-def _encodable(text: str) -> str:
-    """Lone surrogates cannot be sent as UTF-8; a tool that read a strange file must not fail the whole run."""
-    return text.encode("utf-8", "replace").decode("utf-8")

@@ -4,21 +4,26 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
+from typing import Final
 
 import uvicorn
 from starlette.applications import Starlette
 
 from agent_service.agent_loading import AgentGraph, fit, load_agent
-from agent_service.app import Service, build_app
+from agent_service.app import build_app
+from agent_service.approval_agent import approval_agent
 from agent_service.demo_agent import chat_model, demo_agent
+from agent_service.http_parts import Service
 from agent_service.runs import Runner
 from agent_service.settings import Settings
 from agent_service.store import Database, open_database
 
 _logger = logging.getLogger("agent_service")
+APPROVALS: Final = "approvals"
+"""The assistant id of the built-in agent that asks for approval."""
 
 
 @contextlib.asynccontextmanager
@@ -28,10 +33,10 @@ async def open_app(settings: Settings, *, graph: object = None) -> AsyncIterator
     `graph` (a graph, compiled or not) stands in for the agent that the settings name. Raises AgentDoesNotFitError,
     DatabaseInUseError, DatabaseUnusableError.
     """
-    async with open_database(settings.database) as database, _agent(settings, graph, database) as agent:
+    async with open_database(settings.database) as database, _graphs(settings, graph, database) as graphs:
         if abandoned := await database.store.fail_abandoned_runs():
             _logger.warning("%s runs of an earlier process were never finished; they are now in error", abandoned)
-        runner = Runner(graph=agent, store=database.store)
+        runner = Runner(graphs=graphs, store=database.store)
         assert settings.token is not None
         service = Service(assistant=settings.assistant, token=settings.token.get_secret_value(), store=database.store, runner=runner)
         try:
@@ -41,14 +46,19 @@ async def open_app(settings: Settings, *, graph: object = None) -> AsyncIterator
 
 
 @contextlib.asynccontextmanager
-async def _agent(settings: Settings, graph: object, database: Database) -> AsyncIterator[AgentGraph]:
+async def _graphs(settings: Settings, graph: object, database: Database) -> AsyncIterator[Mapping[str, AgentGraph]]:
+    """What is served, by assistant id: one agent of somebody's own, or the built-in two."""
     if graph is not None:
-        yield fit(graph, name="graph", checkpointer=database.checkpointer)
+        yield {settings.assistant: fit(graph, name="graph", checkpointer=database.checkpointer)}
     elif settings.agent is not None:
-        yield await load_agent(settings.agent, checkpointer=database.checkpointer, directory=Path.cwd())
+        agent = await load_agent(settings.agent, checkpointer=database.checkpointer, directory=Path.cwd())
+        yield {settings.assistant: agent}
     else:
+        asking = fit(approval_agent(pace_seconds=settings.pace_seconds), name=APPROVALS, checkpointer=database.checkpointer)
         async with chat_model(settings) as model:
-            yield demo_agent(model=model, checkpointer=database.checkpointer)
+            graphs: dict[str, AgentGraph] = {settings.assistant: demo_agent(model=model, checkpointer=database.checkpointer)}
+            graphs.setdefault(APPROVALS, asking)
+            yield graphs
 
 
 async def serve(settings: Settings, *, announce: Callable[[str], None], graph: object = None) -> None:

@@ -5,6 +5,7 @@ own tables, and what the statuses mean (`records.py`).
 """
 
 import asyncio
+import json
 import sqlite3
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -20,7 +21,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata, CheckpointTuple
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-from agent_service.records import CorrelationId, Run, RunId, RunStatus, ThreadId
+from agent_service.records import NewRun, Run, RunId, RunStatus, Thread, ThreadId
 
 _T = TypeVar("_T")
 # Two connections of this one process write to the file; either may wait for the other's short transaction.
@@ -65,20 +66,27 @@ class Store:
     connection: aiosqlite.Connection
     statements: Mapping[str, str]
 
-    async def create_thread(self) -> ThreadId:
+    async def create_thread(self) -> Thread:
         """A fresh thread; the id is ours."""
-        thread_id = ThreadId(str(uuid4()))
-        await self._write("insert_thread", {"thread_id": thread_id, "now": _now()})
-        return thread_id
+        thread = Thread(thread_id=ThreadId(str(uuid4())), created_at=_now())
+        await self._write("insert_thread", {"thread_id": thread.thread_id, "now": thread.created_at})
+        return thread
 
     async def has_thread(self, thread_id: str) -> bool:
         """Whether POST /threads handed this out."""
         return bool(await self._rows("find_thread", {"thread_id": thread_id}))
 
-    async def begin_run(self, *, thread_id: ThreadId, correlation_id: CorrelationId) -> RunId:
+    async def begin_run(self, run: NewRun) -> RunId:
         """A pending run of an existing thread. Raises ThreadBusyError when one is not over there."""
         run_id = RunId(str(uuid4()))
-        values = {"run_id": run_id, "thread_id": thread_id, "correlation_id": correlation_id, "now": _now()}
+        values = {
+            "run_id": run_id,
+            "thread_id": run.thread_id,
+            "correlation_id": run.correlation_id,
+            "assistant": run.assistant,
+            "metadata": json.dumps(dict(run.metadata)),
+            "now": _now(),
+        }
         try:
             await self._write("insert_run", values)
         except sqlite3.IntegrityError as error:
@@ -86,6 +94,10 @@ class Store:
                 raise
             raise ThreadBusyError from error
         return run_id
+
+    async def discard_run(self, run_id: RunId) -> None:
+        """A pending run that was refused after all leaves no trace."""
+        await self._write("discard_run", {"run_id": run_id})
 
     async def mark_running(self, run_id: RunId) -> bool:
         """pending → running; False when it was not pending."""
@@ -101,22 +113,42 @@ class Store:
 
     async def find_run(self, *, thread_id: str, run_id: str) -> Run | None:
         """The run, if it is one of this thread."""
-        rows = await self._rows("find_run", {"thread_id": thread_id, "run_id": run_id})
-        if not rows:
-            return None
-        found_thread, found_run, found_status = rows[0]
-        return Run(thread_id=ThreadId(str(found_thread)), run_id=RunId(str(found_run)), run_status=RunStatus(str(found_status)))
+        return next(map(_run, await self._rows("find_run", {"thread_id": thread_id, "run_id": run_id})), None)
 
-    async def _rows(self, name: str, values: Mapping[str, str]) -> list[tuple[object, ...]]:
+    async def list_runs(self, *, thread_id: str, run_status: RunStatus | None, limit: int, offset: int) -> list[Run]:
+        """The runs of a thread, newest first."""
+        wanted = run_status.value if run_status is not None else None
+        values = {"thread_id": thread_id, "run_status": wanted, "limit": limit, "offset": offset}
+        return [_run(row) for row in await self._rows("list_runs", values)]
+
+    async def assistant_of(self, thread_id: str) -> str | None:
+        """The assistant of a thread's first run. None before that, and for a run of a version that did not record it."""
+        rows = await self._rows("first_assistant", {"thread_id": thread_id})
+        return str(rows[0][0]) or None if rows else None
+
+    async def _rows(self, name: str, values: Mapping[str, str | int | None]) -> list[tuple[object, ...]]:
         """The rows of one statement. The connection is in autocommit, so the statement is its own transaction.
 
         One call in the connection's thread: a caller that is cancelled in between could leave the transaction open.
         """
         return [tuple(row) for row in await self.connection.execute_fetchall(self.statements[name], values)]
 
-    async def _write(self, name: str, values: Mapping[str, str]) -> int:
+    async def _write(self, name: str, values: Mapping[str, str | int | None]) -> int:
         """How many rows a statement with `returning` changed."""
         return len(await self._rows(name, values))
+
+
+def _run(row: tuple[object, ...]) -> Run:
+    thread_id, run_id, run_status, assistant, metadata, created_at, updated_at = map(str, row)
+    return Run(
+        thread_id=ThreadId(thread_id),
+        run_id=RunId(run_id),
+        run_status=RunStatus(run_status),
+        assistant=assistant,
+        metadata=json.loads(metadata),
+        created_at=created_at,
+        updated_at=updated_at,
+    )
 
 
 class UninterruptedSaver(AsyncSqliteSaver):
@@ -174,6 +206,8 @@ async def open_database(path: Path) -> AsyncIterator[Database]:
             await connection.execute("pragma journal_mode = wal")
             await connection.execute("pragma foreign_keys = on")
             await connection.executescript(_sql("schema.sql"))
+            if "metadata" not in {row[1] for row in await connection.execute_fetchall("pragma table_info (runs)")}:
+                await connection.executescript(_sql("add_to_runs.sql"))
             async with aiosqlite.connect(path, timeout=BUSY_SECONDS) as saving:
                 checkpointer = UninterruptedSaver(saving)
                 await checkpointer.setup()

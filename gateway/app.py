@@ -14,10 +14,8 @@ import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
-from gateway.admission.chains import SettingsChain
 from gateway.admission.gate import Gate
-from gateway.admission.local_rules import LocalRules, RuleInvalid
-from gateway.admission.moderation import Moderation, Moderator
+from gateway.admission.moderation import LocalRules, Moderator, RuleInvalid
 from gateway.bindings.keys import other_rings, report_unreadable
 from gateway.bindings.resolve import Resolve
 from gateway.bindings.vault import KeyRing, Vault
@@ -196,7 +194,8 @@ async def build_app(
         database=database,
         access_check=access,
         vault=vault,
-        moderation=Moderation(database, SettingsChain(chosen_moderators).chain_of, settings.moderation_seconds, clock),
+        moderators=chosen_moderators,
+        moderation_seconds=settings.moderation_seconds,
         limits=settings.active_limits,
         lease_seconds=settings.lease_seconds,
         quota_zone=settings.quota_zone,

@@ -7,7 +7,6 @@ from typing import Any, Protocol, TypeVar
 
 from gateway.admission.gate import Admitted, Checked, Gate, Replayed
 from gateway.domain.ids import ApplicationId
-from gateway.domain.quota import RuleState
 from gateway.identity.accounts import Access
 from gateway.identity.tokens import Claims
 from gateway.runs.live import LiveRun
@@ -24,13 +23,12 @@ class Own(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """The one run of a submission. `replayed`: it was admitted by an earlier request. `quota`: what this request was charged to."""
+    """The one run of a submission. `replayed`: it was admitted by an earlier request."""
 
     access: Access
     application_id: ApplicationId
     view: RunView
     replayed: bool
-    quota: tuple[RuleState, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ class Submissions:
         else:
             outcome = checked
         if isinstance(outcome, LiveRun):
-            return Submitted(outcome.admitted.access, application_id, outcome.view, replayed=False, quota=outcome.admitted.quota)
+            return Submitted(outcome.admitted.access, application_id, outcome.view, replayed=False)
         view = await self.reads.run(outcome.access, application_id, outcome.run_id)
         return Submitted(outcome.access, application_id, view, replayed=True)
 

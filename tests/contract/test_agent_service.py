@@ -5,12 +5,9 @@ What runs inside the agent is gated by events, so that a test knows where a run 
 
 import asyncio
 import json
-import os
 import re
 import signal
-import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +20,14 @@ from agent_service.events import ERROR_TEXT
 from agent_service.scripted_model import Script, ScriptedChatModel, ToolUse, Turn, turns
 from agent_service.store import DatabaseInUseError, open_database
 from tests.support import own_graph
-from tests.support.agent_service_server import TOKEN, new_thread, run_input, running_agent_service, service_settings
+from tests.support.agent_service_server import (
+    TOKEN,
+    agent_service_process,
+    new_thread,
+    run_input,
+    running_agent_service,
+    service_settings,
+)
 from tests.support.own_graph import CANARY
 
 ROOT = Path(__file__).parents[2]
@@ -104,12 +108,13 @@ async def test_without_the_token_nothing_is_told(client: httpx.AsyncClient, head
 async def test_capabilities_are_those_that_we_publish(client: httpx.AsyncClient) -> None:
     assert (await client.get("/capabilities")).json() == {
         "assistant_id": "agent",
+        "assistants": [{"assistant_id": "agent"}, {"assistant_id": "approvals"}],
         "protocol": "ag-ui",
         "protocol_version": "0.1.22",
-        "native_interrupt": False,
-        "native_resume": False,
-        "one_task_per_thread": False,
-        "actions": [],
+        "native_interrupt": True,
+        "native_resume": True,
+        "one_task_per_thread": True,
+        "actions": ["approve", "reject"],
     }
 
 
@@ -333,38 +338,10 @@ async def test_a_database_belongs_to_one_process(tmp_path: Path) -> None:
 # The command line, in a process of its own
 
 
-@asynccontextmanager
-async def served(
-    tmp_path: Path, *arguments: str, **environment: str
-) -> AsyncIterator[tuple[asyncio.subprocess.Process, httpx.AsyncClient]]:
-    given = ["-m", "agent_service", "serve", "--database", str(tmp_path / "agent.db"), "--port", "0", "--token-file", "-", *arguments]
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, *given),
-        cwd=ROOT,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, "AGENT_SERVICE_PACE_SECONDS": "0", **environment},
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(f"{TOKEN}\n".encode())
-    try:
-        async with asyncio.timeout(60):
-            announced = (await process.stdout.readline()).decode()
-        base_url = announced.split()[-1]
-        headers = {"Authorization": f"Bearer {TOKEN}"}
-        async with httpx.AsyncClient(base_url=base_url, headers=headers, trust_env=False, timeout=20) as client:
-            yield process, client
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-
-
 @pytest.mark.anyio
 async def test_a_graph_of_your_own_survives_the_death_of_its_process(tmp_path: Path) -> None:
     own = ("--agent", "tests.support.own_graph:hanging")
-    async with served(tmp_path, *own, AGENT_SERVICE_ASSISTANT="mine") as (process, client):
+    async with agent_service_process(tmp_path, *own, AGENT_SERVICE_ASSISTANT="mine") as (process, client):
         assert (await client.get("/capabilities")).json()["assistant_id"] == "mine"
         thread_id = await new_thread(client)
         assert said(await say(client, thread_id, "one")) == "1: one"
@@ -374,7 +351,7 @@ async def test_a_graph_of_your_own_survives_the_death_of_its_process(tmp_path: P
             assert await look_up(client, thread_id, run_id) == "running"
             process.kill()
             await process.wait()
-    async with served(tmp_path, *own) as (process, client):
+    async with agent_service_process(tmp_path, *own) as (process, client):
         assert await look_up(client, thread_id, run_id) == "error", "nobody will ever finish it"
         assert said(await say(client, thread_id, "three")) in ("2: three", "3: three"), (
             "whether the cut message is remembered is LangGraph's"

@@ -24,6 +24,8 @@ class Ways:
     """Answer to a POST with `multitask_strategy: reject` while a run is active."""
     resumed_again: int
     """Answer to a resume when nothing is pending any more."""
+    wrong_id: int
+    """Answer to a resume for an interrupt that is not pending."""
     unknown_thread: int
     """Answer to a POST on a thread that was never made."""
     lists_metadata: bool
@@ -32,8 +34,9 @@ class Ways:
 
 
 WAYS: Final = {
-    "langgraph-api": Ways(b"\r\n", "success", "updates", 409, 200, 404, True, False),
-    "aegra-api": Ways(b"\n", "interrupted", "values", 200, 400, 200, False, True),
+    "agent-service": Ways(b"\r\n", "interrupted", "updates", 409, 400, 400, 404, True, False),
+    "langgraph-api": Ways(b"\r\n", "success", "updates", 409, 200, 200, 404, True, False),
+    "aegra-api": Ways(b"\n", "interrupted", "values", 200, 400, 200, 200, False, True),
 }
 NEVER_MADE: Final = "00000000-0000-4000-8000-000000000000"
 
@@ -128,12 +131,12 @@ async def test_a_prompt_waits_and_its_answer_is_acted_on_once(
 
 
 @pytest.mark.anyio
-async def test_an_answer_to_a_wrong_id_changes_nothing(client: NativeClient, native_server: NativeServer) -> None:
+async def test_an_answer_to_a_wrong_id_changes_nothing(client: NativeClient, native_server: NativeServer, ways: Ways) -> None:
     thread_id = await client.thread()
     await client.begin(thread_id, "ask")
     before = await client.pending(thread_id)
     wrong = await client.resume(thread_id, {"0" * 32: {"action": "approve"}})
-    assert wrong.status == 200, "a 200 says nothing: the state does"
+    assert wrong.status == ways.wrong_id, "a 200 says nothing: the state does"
     assert await client.pending(thread_id) == before
     assert native_server.acts(thread_id) == []
 

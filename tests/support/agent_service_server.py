@@ -1,8 +1,10 @@
-"""The agent service on a real socket in the test's own process. Not here: its settings' meaning, its command line."""
+"""The agent service on a real socket, in the test's own process or in one of its own. Not here: its settings' meaning."""
 
 import asyncio
 import contextlib
+import os
 import socket
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from agent_service.service import open_app
 from agent_service.settings import Settings, read_settings
 
 TOKEN = "agent-service-test-token"
+ROOT = Path(__file__).parents[2]
 
 
 def service_settings(database: Path, **given: object) -> Settings:
@@ -35,6 +38,35 @@ async def running_agent_service(settings: Settings, *, graph: object = None) -> 
         finally:
             server.should_exit = True
             await serving
+
+
+@contextlib.asynccontextmanager
+async def agent_service_process(
+    tmp_path: Path, *arguments: str, **environment: str
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, httpx.AsyncClient]]:
+    """The command line in a process of its own, and a client that may use it. The database is `agent.db` in `tmp_path`."""
+    given = ["-m", "agent_service", "serve", "--database", str(tmp_path / "agent.db"), "--port", "0", "--token-file", "-", *arguments]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, *given),
+        cwd=ROOT,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "AGENT_SERVICE_PACE_SECONDS": "0", **environment},
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{TOKEN}\n".encode())
+    try:
+        async with asyncio.timeout(60):
+            announced = (await process.stdout.readline()).decode()
+        base_url = announced.split()[-1]
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        async with httpx.AsyncClient(base_url=base_url, headers=headers, trust_env=False, timeout=20) as client:
+            yield process, client
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
 
 
 async def new_thread(client: httpx.AsyncClient) -> str:

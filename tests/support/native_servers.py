@@ -15,6 +15,7 @@ import re
 import secrets
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,7 +38,7 @@ START_SECONDS: Final = 100.0
 STOP_SECONDS: Final = 10.0
 REACHED_SECONDS: Final = 30.0
 _PAUSE_SECONDS: Final = 0.02
-_LISTENING: Final = re.compile(r"Uvicorn running on (http://[\d.]+:\d+)")
+_LISTENING: Final = re.compile(r"(?:Uvicorn running|agent-service listens) on (http://[\d.]+:\d+)")
 _OFFLINE: Final = {
     "LANGSMITH_TRACING": "false",
     "LANGCHAIN_TRACING_V2": "false",
@@ -128,7 +129,7 @@ def _running(name: str, command: Sequence[str], environment: Mapping[str, str]) 
             subprocess.Popen(
                 list(command),
                 cwd=folder,
-                env={**_OFFLINE, **own, **environment},
+                env={**_OFFLINE, **own, **environment, "AGENT_SERVICE_TOKEN": token},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -172,7 +173,16 @@ def _aegra_api(postgres: Servers) -> Iterator[NativeServer]:
             yield server
 
 
+@contextmanager
+def _agent_service(_postgres: Servers) -> Iterator[NativeServer]:
+    """Our own reference service, with the same graph."""
+    command = [sys.executable, "-m", "agent_service", "serve", "--agent", "graphs:graph", "--port", "0", "--database", "agent.db"]
+    with _running("agent-service", command, {"PYTHONPATH": str(ROOT)}) as server:
+        yield server
+
+
 _STARTS: Final[Mapping[str, Callable[[Servers], Any]]] = {
+    "agent-service": _agent_service,
     "langgraph-api": _langgraph_api,
     "aegra-api": _aegra_api,
 }

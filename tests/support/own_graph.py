@@ -27,6 +27,12 @@ def _ask(state: MessagesState) -> dict[str, Any]:
     return {"messages": [AIMessage(f"You decided {decision}")]}
 
 
+async def _ask_then_hang(state: MessagesState) -> dict[str, Any]:
+    if (decision := interrupt({"question": "Really?"})) == "hang":
+        await asyncio.Event().wait()
+    return {"messages": [AIMessage(f"You decided {decision}")]}
+
+
 def _break(state: MessagesState) -> dict[str, Any]:
     raise RuntimeError(CANARY)
 
@@ -48,6 +54,7 @@ graph = builder.compile()
 remembering = builder.compile(checkpointer=InMemorySaver())
 hanging = _one_node(_hang)
 asking = _one_node(_ask)
+asking_then_hanging = _one_node(_ask_then_hang)
 stopping = builder.compile(interrupt_before=["work"])
 breaking = _one_node(_break)
 elsewhere = _one_node(lambda state: {}, _Elsewhere)

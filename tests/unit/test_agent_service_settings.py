@@ -128,7 +128,7 @@ def test_the_schema_knows_the_statuses_of_the_code() -> None:
 
 
 def test_every_statement_has_a_purpose() -> None:
-    assert len(load_statements((ROOT / "agent_service" / "sql" / "statements.sql").read_text())) == 7
+    assert len(load_statements((ROOT / "agent_service" / "sql" / "statements.sql").read_text())) == 10
     with pytest.raises(ValueError, match="does not say"):
         load_statements("-- name: x\nselect 1;\n")
 
