@@ -16,6 +16,8 @@ from starlette.types import ASGIApp
 
 from gateway.admission.gate import Gate
 from gateway.admission.moderation import LocalRules, Moderator, RuleInvalid
+from gateway.bindings.administration import Administration
+from gateway.bindings.capabilities_check import CapabilitiesCheck
 from gateway.bindings.keys import other_rings, report_unreadable
 from gateway.bindings.resolve import Resolve
 from gateway.bindings.vault import KeyRing, Vault
@@ -213,6 +215,9 @@ async def build_app(
         applications=VisibleApplications(database, vault, settings.max_active_per_app),
         operator_reads=operator_reads,
         operator_acts=OperatorActs(database, operator_reads, look_up, save, tasks.own),
+        administration=Administration(
+            database, vault, settings.trusted_upstream_hosts, CapabilitiesCheck(http_client), settings.max_active_per_app
+        ),
         health=ReplicaHealth(database, bool(settings.encryption_keys), vault.key_ids, settings.lease_seconds, lambda: supervisor.draining),
         settings=WebSettings(
             session_cookie=settings.session_cookie,

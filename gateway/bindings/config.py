@@ -4,7 +4,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NotRequired
+
+from pydantic import with_config
+from typing_extensions import TypedDict
 
 from gateway.domain.faults import invalid
 from gateway.domain.strict_json import Json
@@ -38,6 +41,33 @@ class ApplicationConfig:
     tags: tuple[str, ...] = ()
 
 
+@with_config(extra="forbid")
+class LangchainJson(TypedDict):
+    """The assistant, and whether it may ask a person for approval."""
+
+    assistant_id: str
+    human_input: NotRequired[bool]
+
+
+@with_config(extra="forbid")
+class MetadataJson(TypedDict, total=False):
+    """Where a web app lists the application. The kind of a Dify application is taken and not kept."""
+
+    app_type: str
+    is_marketplace_app: bool
+    tags: list[str]
+    dify_apptype: object
+
+
+@with_config(extra="forbid")
+class ConfigJson(TypedDict, total=False):
+    """The configuration of an application. Without `backend_type` it is a Dify application, which is listed and served elsewhere."""
+
+    backend_type: BackendType
+    langchain: LangchainJson
+    app_metadata: MetadataJson
+
+
 def langchain_config(assistant_id: str, *, human_input: bool = False) -> ApplicationConfig:
     """The configuration that `apps create --assistant` means. Raises Refused(CONFIGURATION_INVALID)."""
     return parse_config({"backend_type": "langchain", "langchain": {"assistant_id": assistant_id, "human_input": human_input}})
@@ -64,13 +94,13 @@ def parse_config(document: Json) -> ApplicationConfig:
     )
 
 
-def config_document(config: ApplicationConfig) -> dict[str, object]:
+def config_document(config: ApplicationConfig) -> ConfigJson:
     """The document that `parse_config` reads as `config`."""
-    metadata = {"app_type": config.app_type, "is_marketplace_app": config.is_marketplace_app, "tags": list(config.tags)}
-    if config.backend_type is BackendType.DIFY:
-        return {"backend_type": config.backend_type.value, "app_metadata": metadata}
-    langchain = {"assistant_id": config.assistant_id, "human_input": config.human_input}
-    return {"backend_type": config.backend_type.value, "langchain": langchain, "app_metadata": metadata}
+    metadata: MetadataJson = {"app_type": config.app_type, "is_marketplace_app": config.is_marketplace_app, "tags": list(config.tags)}
+    if config.backend_type is BackendType.DIFY or config.assistant_id is None:
+        return {"backend_type": config.backend_type, "app_metadata": metadata}
+    langchain: LangchainJson = {"assistant_id": config.assistant_id, "human_input": config.human_input}
+    return {"backend_type": config.backend_type, "langchain": langchain, "app_metadata": metadata}
 
 
 def checked_assistant_id(value: Json) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from gateway.bindings import applications
-from gateway.bindings.administration import application_json
+from gateway.bindings.administration import OperatorAppJson, application_json
 from gateway.bindings.applications import ApplicationChange, Audience, NewApplication, Visibility
 from gateway.bindings.config import ApplicationConfig, BackendType, langchain_config, parse_config
 from gateway.cli.output import Output, WrongUsage
@@ -152,6 +152,6 @@ def _check_audience(args: Namespace) -> None:
         raise WrongUsage("--owner and --user count with --visibility private only.", "Add --visibility private, or leave them out.")
 
 
-async def _records(found: Sequence[ApplicationRow], settings: Settings) -> list[dict[str, object]]:
+async def _records(found: Sequence[ApplicationRow], settings: Settings) -> list[OperatorAppJson]:
     vault = vault_of(settings) if settings.encryption_keys else None
     return [await application_json(row, vault, settings.max_active_per_app) for row in found]

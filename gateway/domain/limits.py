@@ -14,6 +14,8 @@ MAX_JSON_DEPTH: Final = 64
 MAX_JSON_INTEGER_DIGITS: Final = 64
 """Digits of one integer. No field of the protocols has more than 20."""
 MAX_TITLE_CHARACTERS: Final = 200
+MAX_SUBJECT_CHARACTERS: Final = 200
+"""The name of a person, a group or a role."""
 MAX_REASON_CHARACTERS: Final = 1000
 """Why an operator acted: a few sentences, and the owner of the run reads them."""
 MAX_REPLY_BODY_BYTES: Final = 1024 * 1024

@@ -8,12 +8,15 @@ from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
+from typing_extensions import TypedDict
+
 from gateway.domain.audit import THE_GATEWAY, Act, Actor, Entry, TargetKind
 from gateway.domain.faults import invalid
 from gateway.domain.problems import Code, Refused
 from gateway.domain.times import rfc3339
 from gateway.identity.accounts import AccountState
 from gateway.identity.tokens import MAX_NAMES, OPERATOR_ROLE, is_name
+from gateway.json_shapes import Time
 from gateway.store import accounts as rows
 from gateway.store import audit
 from gateway.store.accounts import AccountRow
@@ -37,7 +40,7 @@ async def create(
         if not await rows.create(tx, subject, groups=groups, roles=roles):
             return None
         row = _found(await rows.lock(tx, subject))
-        detail = {"groups": sorted(groups), "roles": sorted(roles)}
+        detail = {"groups": sorted(set(groups)), "roles": sorted(set(roles))}
         await audit.record(tx, Entry(actor, Act.ACCOUNT_CREATE, TargetKind.ACCOUNT, subject, detail=detail))
         await tx.commit()
     return row.account_id
@@ -89,12 +92,24 @@ async def activate(db: Database, which: Which, *, actor: Actor = THE_GATEWAY) ->
     return await change(db, which, state=AccountState.ACTIVE, actor=actor)
 
 
-def account_json(row: AccountRow) -> dict[str, object]:
+class AccountJson(TypedDict):
+    """A person, with our own groups and roles; what a token claims besides is not here."""
+
+    account_id: UUID
+    subject: str
+    state: AccountState
+    groups: list[str]
+    roles: list[str]
+    created_at: Time
+    updated_at: Time
+
+
+def account_json(row: AccountRow) -> AccountJson:
     """An account as operators see it."""
     return {
-        "account_id": str(row.account_id),
+        "account_id": row.account_id,
         "subject": row.subject,
-        "state": row.state,
+        "state": AccountState(row.state),
         "groups": row.groups,
         "roles": row.roles,
         "created_at": rfc3339(row.created_at),

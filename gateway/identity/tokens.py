@@ -17,6 +17,7 @@ from joserfc.jwk import OctKey
 from joserfc.jwt import ClaimsOption, JWTClaimsRegistry
 
 from gateway.domain import strict_json
+from gateway.domain.limits import MAX_SUBJECT_CHARACTERS
 from gateway.domain.problems import Code, Refused
 
 ALGORITHM: Final = "HS256"
@@ -28,7 +29,7 @@ OPERATOR_ROLE: Final = "operator"
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 # 1 to 200 characters, none of them control, line separator or half of a pair: what a name may be in a row, a log line and a page.
-_NAME: Final = re.compile("[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,200}")
+_NAME: Final = re.compile(f"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{{1,{MAX_SUBJECT_CHARACTERS}}}")
 
 
 @dataclass(frozen=True, slots=True)

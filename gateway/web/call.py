@@ -27,6 +27,9 @@ from gateway.web.body import read_body
 from gateway.web.negotiation import Answer
 from gateway.web.services import Services
 
+OPERATOR: Final = "/api/operator"
+"""Below this lie the operators' addresses."""
+
 _PARAMETER: Final = re.compile(r"{(\w+)}")
 _Body = TypeVar("_Body", bound=Body)
 
@@ -114,6 +117,7 @@ class Method(StrEnum):
 
     GET = "GET"
     POST = "POST"
+    PUT = "PUT"
     PATCH = "PATCH"
     DELETE = "DELETE"
 

@@ -14,8 +14,15 @@ from gateway.domain.problems import Code, Refused
 from gateway.domain.resolution import ResolutionOutcome, RunFilter
 from gateway.identity.accounts import Access
 from gateway.json_shapes import AnyText, Body, text_schema
-from gateway.runs.operator_reads import audit_page_json, operator_run_detail_json, operator_runs_json
-from gateway.web.call import Call, json_response
+from gateway.runs.operator_reads import (
+    AuditJson,
+    OperatorRunDetailJson,
+    OperatorRunsJson,
+    audit_page_json,
+    operator_run_detail_json,
+    operator_runs_json,
+)
+from gateway.web.call import JSON, OPERATOR, Call, Group, Method, Operator, RouteSpec, json_response
 from gateway.web.query import PageQuery, one, page_of
 
 
@@ -39,6 +46,7 @@ class RunQuery(TypedDict, total=False):
     text: Annotated[bool, Field(description="Whether to show what was said; that it was read is recorded.")]
 
 
+_RUN: Final = f"{OPERATOR}/runs/{{run_id}}"
 _YES_OR_NO: Final = {None: False, "false": False, "true": True}
 
 
@@ -103,3 +111,72 @@ def _application(text: str | None) -> ApplicationId | None:
     if found is None:
         raise Refused(Code.MALFORMED_REQUEST)
     return ApplicationId(found)
+
+
+ROUTES: Final = (
+    RouteSpec(
+        path=f"{OPERATOR}/runs",
+        method=Method.GET,
+        name="operator_list_runs",
+        group=Group.OPERATORS,
+        caller=Operator(list_runs),
+        answers=JSON,
+        about="Runs, by default those that wait for somebody.",
+        returns={200: OperatorRunsJson},
+        query=RunsQuery,
+    ),
+    RouteSpec(
+        path=_RUN,
+        method=Method.GET,
+        name="operator_read_run",
+        group=Group.OPERATORS,
+        caller=Operator(read_run),
+        answers=JSON,
+        about="A run with its evidence; its texts only where they are asked for, which is recorded.",
+        returns={200: OperatorRunDetailJson},
+        query=RunQuery,
+    ),
+    RouteSpec(
+        path=f"{_RUN}/lookup",
+        method=Method.POST,
+        name="operator_look_up_run",
+        group=Group.OPERATORS,
+        caller=Operator(look_up_run),
+        answers=JSON,
+        about="The run after one look-up more.",
+        returns={200: OperatorRunDetailJson},
+    ),
+    RouteSpec(
+        path=f"{_RUN}/retry-save",
+        method=Method.POST,
+        name="operator_retry_save",
+        group=Group.OPERATORS,
+        caller=Operator(retry_save),
+        answers=JSON,
+        about="The run after another try at saving.",
+        returns={200: OperatorRunDetailJson},
+    ),
+    RouteSpec(
+        path=f"{_RUN}/resolve",
+        method=Method.POST,
+        name="operator_resolve_run",
+        group=Group.OPERATORS,
+        caller=Operator(resolve_run),
+        answers=JSON,
+        about="Records what became of a run: once; the same again is the same answer.",
+        returns={200: OperatorRunDetailJson},
+        takes=ResolutionBody,
+        refuses=(Code.INVALID_TEXT, Code.TEXT_TOO_LONG, Code.ALREADY_RESOLVED, Code.RESOLUTION_NOT_ALLOWED),
+    ),
+    RouteSpec(
+        path=f"{OPERATOR}/audit",
+        method=Method.GET,
+        name="operator_list_audit",
+        group=Group.OPERATORS,
+        caller=Operator(list_audit),
+        answers=JSON,
+        about="What operators did, newest first.",
+        returns={200: AuditJson},
+        query=PageQuery,
+    ),
+)

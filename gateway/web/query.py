@@ -1,15 +1,21 @@
 """Query parameters, strictly: each at most once. What else a query holds is ignored."""
 
 import re
-from typing import Annotated, Final
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Final, TypeVar
+from uuid import UUID
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from gateway.domain.limits import PAGE_DEFAULT, PAGE_MAX
 from gateway.domain.problems import Code, Refused
+from gateway.runs.cursors import opened, sealed
 from gateway.web.call import Call
 
+Row = TypeVar("Row")
+
+_ID_BYTES: Final = 16
 _LIMIT: Final = re.compile(r"[0-9]{1,4}")
 CURSOR_CHARACTERS: Final = 200
 """Ours have fewer than 50."""
@@ -42,3 +48,17 @@ def page_of(call: Call) -> tuple[int, str | None]:
     if _LIMIT.fullmatch(wanted) is None or not 1 <= int(wanted) <= PAGE_MAX:
         raise Refused(Code.MALFORMED_REQUEST)
     return int(wanted), cursor
+
+
+async def read_page(
+    call: Call, scope: str, read: Callable[[UUID | None, int], Awaitable[list[Row]]], id_of: Callable[[Row], UUID]
+) -> tuple[list[Row], str | None]:
+    """The page that the query asks for of a list in one order, and the cursor of the next. `read` gives the rows after an id, None begins.
+
+    `scope` names the list. Raises Refused(malformed_request), also for a cursor of another list.
+    """
+    limit, cursor = page_of(call)
+    after = None if cursor is None else UUID(bytes=opened(cursor, scope, _ID_BYTES))
+    rows = await read(after, limit + 1)
+    shown = rows[:limit]
+    return shown, sealed(id_of(shown[-1]).bytes, scope) if len(rows) > limit else None

@@ -1,6 +1,7 @@
 """The one table of routes, and the ASGI application that is built from it.
 
-Everything that knows routes reads this table: the server, the access matrix, OpenAPI, the docs. Handlers are in `*_routes.py`.
+Everything that knows routes reads this table: the server, the access matrix, OpenAPI, the docs. Handlers are in `*_routes.py`, some with
+their rows.
 """
 
 import functools
@@ -16,9 +17,18 @@ from gateway.admission.validation import SubmissionBody
 from gateway.bindings.visible import AppJson, AppsJson
 from gateway.domain.problems import Code, Refused
 from gateway.runs.history import ConversationJson, ConversationsJson, ItemsJson, ReceiptJson
-from gateway.runs.operator_reads import AuditJson, OperatorRunDetailJson, OperatorRunsJson
 from gateway.runs.read import RunJson
-from gateway.web import account_routes, conversation_routes, demo, health_routes, operator_routes, run_routes
+from gateway.web import (
+    account_routes,
+    conversation_routes,
+    demo,
+    health_routes,
+    operator_account_routes,
+    operator_app_routes,
+    operator_provider_routes,
+    operator_routes,
+    run_routes,
+)
 from gateway.web.call import (
     ANYTHING,
     JSON,
@@ -30,7 +40,6 @@ from gateway.web.call import (
     Call,
     Group,
     Method,
-    Operator,
     RouteSpec,
     Submitter,
 )
@@ -48,8 +57,6 @@ _AGENT: Final = f"{_APPS}/{{app_id}}/agent"
 _RUN: Final = f"{_AGENT}/runs/{{run_id}}"
 _CONVERSATIONS: Final = f"{_AGENT}/conversations"
 _CONVERSATION: Final = f"{_CONVERSATIONS}/{{conversation_id}}"
-_OPERATOR: Final = "/api/operator"
-_OPERATOR_RUN: Final = f"{_OPERATOR}/runs/{{run_id}}"
 _S, _M, _G = RouteSpec, Method, Group
 
 
@@ -198,71 +205,10 @@ PUBLIC_ROUTES: Final[tuple[RouteSpec, ...]] = (
         returns={200: ItemsJson},
         query=PageQuery,
     ),
-    _S(
-        path=f"{_OPERATOR}/runs",
-        method=_M.GET,
-        name="operator_list_runs",
-        group=_G.OPERATORS,
-        caller=Operator(operator_routes.list_runs),
-        answers=JSON,
-        about="Runs, by default those that wait for somebody.",
-        returns={200: OperatorRunsJson},
-        query=operator_routes.RunsQuery,
-    ),
-    _S(
-        path=_OPERATOR_RUN,
-        method=_M.GET,
-        name="operator_read_run",
-        group=_G.OPERATORS,
-        caller=Operator(operator_routes.read_run),
-        answers=JSON,
-        about="A run with its evidence; its texts only where they are asked for, which is recorded.",
-        returns={200: OperatorRunDetailJson},
-        query=operator_routes.RunQuery,
-    ),
-    _S(
-        path=f"{_OPERATOR_RUN}/lookup",
-        method=_M.POST,
-        name="operator_look_up_run",
-        group=_G.OPERATORS,
-        caller=Operator(operator_routes.look_up_run),
-        answers=JSON,
-        about="The run after one look-up more.",
-        returns={200: OperatorRunDetailJson},
-    ),
-    _S(
-        path=f"{_OPERATOR_RUN}/retry-save",
-        method=_M.POST,
-        name="operator_retry_save",
-        group=_G.OPERATORS,
-        caller=Operator(operator_routes.retry_save),
-        answers=JSON,
-        about="The run after another try at saving.",
-        returns={200: OperatorRunDetailJson},
-    ),
-    _S(
-        path=f"{_OPERATOR_RUN}/resolve",
-        method=_M.POST,
-        name="operator_resolve_run",
-        group=_G.OPERATORS,
-        caller=Operator(operator_routes.resolve_run),
-        answers=JSON,
-        about="Records what became of a run: once; the same again is the same answer.",
-        returns={200: OperatorRunDetailJson},
-        takes=operator_routes.ResolutionBody,
-        refuses=(Code.INVALID_TEXT, Code.TEXT_TOO_LONG, Code.ALREADY_RESOLVED, Code.RESOLUTION_NOT_ALLOWED),
-    ),
-    _S(
-        path=f"{_OPERATOR}/audit",
-        method=_M.GET,
-        name="operator_list_audit",
-        group=_G.OPERATORS,
-        caller=Operator(operator_routes.list_audit),
-        answers=JSON,
-        about="What operators did, newest first.",
-        returns={200: AuditJson},
-        query=PageQuery,
-    ),
+    *operator_routes.ROUTES,
+    *operator_provider_routes.ROUTES,
+    *operator_app_routes.ROUTES,
+    *operator_account_routes.ROUTES,
     _S(
         path="/healthz",
         method=_M.GET,

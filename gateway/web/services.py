@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from gateway.bindings.administration import Administration
 from gateway.bindings.visible import VisibleApplications
 from gateway.identity.accounts import AccessCheck
 from gateway.identity.tokens import Identity
@@ -78,6 +79,7 @@ class Services:
     applications: VisibleApplications
     operator_reads: OperatorReads
     operator_acts: OperatorActs
+    administration: Administration
     health: Health
     settings: WebSettings = field(default_factory=WebSettings)
     demo: Demo | None = None

@@ -17,6 +17,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from gateway.admission.gate import Admitted, Gate
+from gateway.bindings.administration import Administration
+from gateway.bindings.capabilities_check import CapabilitiesCheck
 from gateway.bindings.resolve import Resolve
 from gateway.bindings.vault import KeyRing, Vault
 from gateway.bindings.visible import VisibleApplications
@@ -216,7 +218,7 @@ async def open_world(
     with psycopg.connect(database_url, autocommit=True) as connection:
         async with (
             await Database.open(pool_url or database_url, call_seconds=call_seconds) as database,
-            HttpClient(connect_seconds=1) as http_client,
+            HttpClient(connect_seconds=1, trusted_hosts={"127.0.0.1"}) as http_client,
         ):
             access = AccessCheck(database, create_unknown=True)
             reads, operator_reads = Reads(database), OperatorReads(database, 905.0)
@@ -243,6 +245,7 @@ async def open_world(
                 applications=VisibleApplications(database, VAULT, 50),
                 operator_reads=operator_reads,
                 operator_acts=OperatorActs(database, operator_reads, look_up, Save(database), begun.own),
+                administration=Administration(database, VAULT, {"127.0.0.1"}, CapabilitiesCheck(http_client), 50),
                 health=health,
                 settings=replace(chosen, allowed_origins=chosen.allowed_origins | {base_url_of(bound)}),
                 demo=demo,
