@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | cks
 XDIST ?= -n 2 --dist loadgroup
 UPSTREAMS := $(patsubst tests/upstreams/%.txt,.upstreams/%/.installed,$(wildcard tests/upstreams/*.txt))
 
-.PHONY: help setup upstreams clients demo test test-all check format bench docs pins
+.PHONY: help setup upstreams clients demo test test-all coverage check format bench docs pins
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -51,6 +51,14 @@ test: setup ## the tests, real Postgres included
 
 test-all: setup ## everything, the long runs too
 	@$(PY) -m pytest $(XDIST) --slow $(ARGS)
+
+# The tests of what is pure: they need no server, and have to run every branch of it by themselves.
+PURE := confirmation decide decode domain_values guard native_parser native_verdict projection resolution sequence snapshot states \
+        strict_json text urls
+
+coverage: setup ## every branch of gateway/domain and gateway/sse_parser is run by the tests of them alone
+	@$(VENV)/bin/coverage run -m pytest -q $(PURE:%=tests/unit/test_%.py)
+	@$(VENV)/bin/coverage report
 
 check: setup ## formatter, linter, types, import contracts, migrations, docs
 	@$(VENV)/bin/ruff format --check .

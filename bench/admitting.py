@@ -1,11 +1,12 @@
 """G8: admissions a second from our own code, in turns with pgbench running the same SQL against the same server and the same rows.
 
-"The same SQL": begin, admit_v1 with the same kinds of values, commit. pgbench sends it prepared; our statements are not prepared, because
+"The same SQL": begin, admit_v2 with the same kinds of values, commit. pgbench sends it prepared; our statements are not prepared, because
 they must pass a transaction pooler. The second row adds the read before it (admission.context) on both sides. Users and applications are
 drawn at random, as many as make contention rare; one quota rule for each user. The tables are emptied before every measurement.
 """
 
 import asyncio
+import hashlib
 import random
 import re
 import subprocess
@@ -24,17 +25,20 @@ import uvloop
 from bench.machine import find_tool
 from bench.report import Better, Finding, Row, Skipped
 from bench.world import DENY_RULES, ENCRYPTION_KEY, TEXT, World, new_application
+from gateway.admission.chains import SettingsChain
 from gateway.admission.gate import Admitted, Checked, Gate
-from gateway.admission.moderation import LocalRules
+from gateway.admission.local_rules import LocalRules
+from gateway.admission.moderation import Moderation, Opinion, Passed, Provider, TextKind
 from gateway.admission.validation import parse_submission
 from gateway.bindings.vault import KeyRing, Vault
 from gateway.domain.ids import AccountId, ApplicationId
 from gateway.domain.limits import ActiveLimits
+from gateway.domain.quota import CalendarWindow, Scope, Window
 from gateway.identity.accounts import Access, AccessCheck, build_access
 from gateway.identity.tokens import Claims
 from gateway.store.database import Database
 from gateway.store.migrate import migrate
-from gateway.store.quotas import Scope, Window, set_rule
+from gateway.store.quotas import set_rule
 from gateway.store.statements import statement
 
 CLIENTS: Final = 8
@@ -111,7 +115,8 @@ def _prepare(world: World) -> _Place:
 
 async def _applications(url: str) -> list[ApplicationId]:
     async with await Database.open(url, pool_max=2) as database:
-        await set_rule(database, scope=Scope.USER, window=Window.DAY, task_limit=1_000_000, application_id=None, group_name=None)
+        day = Window(CalendarWindow.DAY, None)
+        await set_rule(database, scope=Scope.USER, window=day, task_limit=1_000_000, application_id=None, group_name=None)
         return [await new_application(database, f"app-{number}", "http://127.0.0.1:9") for number in range(_APPLICATIONS)]
 
 
@@ -149,6 +154,11 @@ def _script(*, reading: bool) -> str:
         "max_per_application": str(_APPLICATION_SLOTS),
         "lease_seconds": "30",
         "quota_zone": "'UTC'",
+        "text_sha256": r"'\x" + hashlib.sha256(TEXT.encode()).hexdigest() + "'",
+        "chain_id": "null",
+        "providers": "'{local}'",
+        "versions": "'{bench}'",
+        "durations": "'{0.0001}'",
     }
 
     def filled(name: str) -> str:
@@ -194,8 +204,7 @@ def _gate(database: Database) -> Gate:
         database=database,
         vault=Vault(KeyRing([ENCRYPTION_KEY])),
         access_check=AccessCheck(database, create_unknown=False),
-        moderators=[LocalRules(DENY_RULES)],
-        moderation_seconds=5.0,
+        moderation=Moderation(database, SettingsChain([LocalRules(DENY_RULES)]).chain_of, 5.0, time.monotonic),
         limits=ActiveLimits(per_user=_USER_SLOTS, per_application=_APPLICATION_SLOTS),
         lease_seconds=30.0,
         quota_zone="UTC",
@@ -236,7 +245,8 @@ async def _checked(gate: Gate, place: _Place, accesses: list[Access], *, reading
     application_id = random.choice(place.applications)
     body = orjson.dumps({"submission_id": str(uuid4()), "text": TEXT})
     if not reading:
-        return Checked(accesses[number], application_id, parse_submission(body))
+        passed = Passed(TextKind.MESSAGE, hashlib.sha256(TEXT.encode()).digest(), None, (Opinion(Provider.LOCAL, "bench", 0.0001),))
+        return Checked(accesses[number], application_id, parse_submission(body), passed)
     checked = await gate.check(Claims(f"user-{number + 1}", frozenset(_GROUPS), operator=False), application_id, body)
     assert isinstance(checked, Checked)
     return checked

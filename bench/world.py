@@ -23,11 +23,12 @@ from gateway.bindings.applications import Audience, NewApplication
 from gateway.bindings.config import langchain_config
 from gateway.bindings.vault import KeyRing, Vault
 from gateway.domain.ids import ApplicationId
+from gateway.domain.quota import CalendarWindow, Scope, Window
 from gateway.identity.tokens import sign_token
 from gateway.store.database import Database
 from gateway.store.embedded import EmbeddedPostgres
 from gateway.store.migrate import migrate
-from gateway.store.quotas import Scope, Window, set_rule
+from gateway.store.quotas import set_rule
 
 ENCRYPTION_KEY: Final = b"bench-only-key-for-encryption-32"
 _JWT_KEY: Final = b"bench-only-key-of-at-least-32-bytes"
@@ -106,7 +107,8 @@ def governed(world: World, name: str, upstream_port: int, *, applications: int) 
 
 async def _configure(url: str, upstream_port: int, applications: int) -> tuple[ApplicationId, ...]:
     async with await Database.open(url, pool_max=2) as database:
-        await set_rule(database, scope=Scope.USER, window=Window.DAY, task_limit=1_000_000, application_id=None, group_name=None)
+        day = Window(CalendarWindow.DAY, None)
+        await set_rule(database, scope=Scope.USER, window=day, task_limit=1_000_000, application_id=None, group_name=None)
         base_url = f"http://127.0.0.1:{upstream_port}"
         return tuple([await new_application(database, f"bench-{number}", base_url) for number in range(applications)])
 

@@ -14,8 +14,10 @@ import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
+from gateway.admission.chains import SettingsChain
 from gateway.admission.gate import Gate
-from gateway.admission.moderation import LocalRules, Moderator, RuleInvalid
+from gateway.admission.local_rules import LocalRules, RuleInvalid
+from gateway.admission.moderation import Moderation, Moderator
 from gateway.bindings.administration import Administration
 from gateway.bindings.capabilities_check import CapabilitiesCheck
 from gateway.bindings.keys import other_rings, report_unreadable
@@ -196,8 +198,7 @@ async def build_app(
         database=database,
         access_check=access,
         vault=vault,
-        moderators=chosen_moderators,
-        moderation_seconds=settings.moderation_seconds,
+        moderation=Moderation(database, SettingsChain(chosen_moderators).chain_of, settings.moderation_seconds, clock),
         limits=settings.active_limits,
         lease_seconds=settings.lease_seconds,
         quota_zone=settings.quota_zone,

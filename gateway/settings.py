@@ -292,7 +292,9 @@ class Settings(BaseSettings):
     max_tools: Positive = _setting("GATEWAY_MAX_TOOLS", Group.UPSTREAM, "tool steps of a run", _BOUNDS.tools)
 
     lease_seconds: Seconds = _setting("GATEWAY_LEASE_SECONDS", Group.RUNS, "how long a run belongs to a replica that is not heard of", 30.0)
-    heartbeat_seconds: Seconds = _setting("GATEWAY_HEARTBEAT_SECONDS", Group.RUNS, "period of renewing leases; shorter than the lease", 5.0)
+    heartbeat_seconds: Seconds = _setting(
+        "GATEWAY_HEARTBEAT_SECONDS", Group.RUNS, "period of renewing leases; at most a sixth of the lease", 5.0
+    )
     send_window_seconds: Seconds = _setting(
         "GATEWAY_SEND_WINDOW_SECONDS", Group.RUNS, "time from fence to first byte; at most half the lease", 5.0
     )
@@ -415,8 +417,8 @@ _RULES: Final = (
     ),
     _Rule(
         ("GATEWAY_HEARTBEAT_SECONDS", "GATEWAY_LEASE_SECONDS"),
-        lambda s: s.heartbeat_seconds <= s.lease_seconds / 3,
-        "it must be at most a third of GATEWAY_LEASE_SECONDS, so that one late beat loses no run.",
+        lambda s: s.heartbeat_seconds <= s.lease_seconds / 6,
+        "it must be at most a sixth of GATEWAY_LEASE_SECONDS, so that an outage of the database between two beats loses no run.",
     ),
     _Rule(
         ("GATEWAY_STREAM_IDLE_SECONDS", "GATEWAY_STREAM_TOTAL_SECONDS"),

@@ -36,6 +36,7 @@ from gateway.domain.states import (  # noqa: E402
     Execution,
     Persistence,
 )
+from gateway.probe.clauses import WORDINGS  # noqa: E402
 from gateway.settings import CLIENT_NAMES, SECRETS_DIR, Group, setting_docs  # noqa: E402
 from gateway.sse_parser.events import IgnoredClass  # noqa: E402
 from gateway.sse_parser.faults import FAULTS, Detail  # noqa: E402
@@ -205,6 +206,19 @@ def events_page() -> str:
     return _page(lines)
 
 
+def probe_clauses_page() -> str:
+    """docs/probe-clauses.md."""
+    rows = [
+        (f"`{clause.value}`", wording.rule + (" (advice)" if wording.advice else ""), wording.keeps, wording.expected, wording.remedy)
+        for clause, wording in WORDINGS.items()
+    ]
+    intro = [
+        "What `gateway probe` asks of an agent service ([probe.md](probe.md)), in this order. The numbers are those of",
+        "[rules.md](rules.md); *advice* never makes a verdict.",
+    ]
+    return _page(["# Clauses of a probe", "", *intro, "", *_table(("clause", "rule", "what is kept", "expected", "what to do"), rows)])
+
+
 def _bound_setting(detail: Detail) -> str:
     name = f"GATEWAY_MAX_{detail.value.upper()}"
     return f" `{name}`" if any(doc.name == name for doc in setting_docs()) else ""
@@ -289,6 +303,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "reasons": reasons_page,
     "states": states_page,
     "events": events_page,
+    "probe-clauses": probe_clauses_page,
     "cli": cli_page,
     "approval-schemas": approval_schemas_page,
 }

@@ -4,19 +4,21 @@ identity, account, visibility, parsing, replay look-up, application enabled, con
 Identity was verified by the caller. `check` may be cut short by a browser that leaves; `admit` must run in a task that nobody cancels.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 from uuid import UUID, uuid4
 
-from gateway.admission.moderation import Moderator, moderate
+from gateway.admission.moderation import Asked, Moderation, Passed, TextKind
+from gateway.admission.quota import quota_exhausted
 from gateway.admission.validation import parse_submission, title_of
 from gateway.bindings.vault import Vault
 from gateway.domain.fault_points import At, Step, pass_by, through
 from gateway.domain.ids import AccountId, ApplicationId, AttemptToken, ConversationId, CorrelationId, RunId
 from gateway.domain.limits import ActiveLimits
 from gateway.domain.problems import Code, Refused
+from gateway.domain.quota import RuleState, rule_states
 from gateway.domain.reasons import Reason
 from gateway.domain.snapshot import USER_POSITION, item_id
 from gateway.domain.submission import Submission, Submitted
@@ -37,7 +39,6 @@ _REFUSALS: Final = {
     Verdict.ACCOUNT_INACTIVE: Code.ACCOUNT_INACTIVE,
     Verdict.USER_BUSY: Code.USER_BUSY,
     Verdict.APP_BUSY: Code.APP_BUSY,
-    Verdict.QUOTA_EXHAUSTED: Code.QUOTA_EXHAUSTED,
 }
 
 SUBMISSION_REFUSALS: Final = (
@@ -50,6 +51,7 @@ SUBMISSION_REFUSALS: Final = (
     Code.CONVERSATION_BLOCKED,
     Code.BINDING_INVALIDATED,
     *_REFUSALS.values(),
+    Code.QUOTA_EXHAUSTED,
     Code.ADMISSION_UNAVAILABLE,
     Code.DRAINING,
 )
@@ -66,6 +68,7 @@ class Checked:
     access: Access
     application_id: ApplicationId
     submission: Submission
+    passed: Passed
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A run that this process, and nobody else, may execute: it holds the attempt token."""
+    """A run that this process, and nobody else, may execute: it holds the attempt token. `quota`: the rules that it was charged to."""
 
     access: Access
     run_id: RunId
@@ -91,6 +94,7 @@ class Admitted:
     config_version: int
     token_version: int
     created_at: datetime
+    quota: tuple[RuleState, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +104,7 @@ class Gate:
     database: Database
     access_check: AccessCheck
     vault: Vault
-    moderators: Sequence[Moderator]
-    moderation_seconds: float
+    moderation: Moderation
     limits: ActiveLimits
     lease_seconds: float
     quota_zone: str
@@ -126,10 +129,11 @@ class Gate:
             return _replay(access, submitted, submission)
         try:
             await self._check_open(application_id, context, submission)
-            await moderate(submission.text, self.moderators, seconds=self.moderation_seconds)
+            asked = Asked(submission.text, TextKind.MESSAGE, access.account_id, application_id)
+            passed = await self.moderation.check(asked, submission.submission_id, context.chain_id)
         except Refused as refusal:
             return await self._replay_or(refusal, access, application_id, submission)
-        return Checked(access, application_id, submission)
+        return Checked(access, application_id, submission, passed)
 
     async def admit(self, checked: Checked) -> Admitted | Replayed:
         """The admission transaction, with the rules for a lost answer. Raises Refused; must not be cancelled."""
@@ -190,7 +194,7 @@ class Gate:
             if row.run_id == admitting.run_id and (own := await self._own_attempt(admitting)) is not None:
                 return own
             return _replay(admitting.checked.access, _submitted_of(row), admitting.checked.submission)
-        raise _refusal(verdict, row)
+        raise _refusal(verdict, row, self.limits)
 
     async def _transaction(self, params: dict[str, object]) -> AdmitRow:
         async with self.database.transaction() as tx:
@@ -255,6 +259,7 @@ class _Admitting:
             "max_per_application": gate.limits.per_application,
             "lease_seconds": gate.lease_seconds,
             "quota_zone": gate.quota_zone,
+            **self.checked.passed.params(),
         }
 
     def admitted(self, row: AdmitRow) -> Admitted:
@@ -262,7 +267,8 @@ class _Admitting:
         assert row.config_version is not None
         assert row.token_version is not None
         assert row.created_at is not None
-        return self.admitted_as(ConversationId(row.conversation_id), row.config_version, row.token_version, row.created_at)
+        admitted = self.admitted_as(ConversationId(row.conversation_id), row.config_version, row.token_version, row.created_at)
+        return replace(admitted, quota=rule_states(row.quota))
 
     def admitted_as(self, conversation_id: ConversationId, config_version: int, token_version: int, created_at: datetime) -> Admitted:
         access = self.checked.access
@@ -313,9 +319,12 @@ def _conversation_refused(blocked: str, blocking_run_id: UUID | None) -> Refused
     return Refused(_BLOCKED.get(reason, Code.CONVERSATION_BLOCKED), run_id=run_id, extra={"blocked": reason.value})
 
 
-def _refusal(verdict: Verdict, row: AdmitRow) -> Refused:
+def _refusal(verdict: Verdict, row: AdmitRow, limits: ActiveLimits) -> Refused:
     if verdict is Verdict.CONVERSATION_REFUSED:
         assert row.blocked is not None
         return _conversation_refused(row.blocked, row.blocking_run_id)
+    if verdict is Verdict.QUOTA_EXHAUSTED:
+        return quota_exhausted(rule_states(row.quota))
     run_id = RunId(row.blocking_run_id) if row.blocking_run_id else None
-    return Refused(_REFUSALS[verdict], run_id=run_id, retry_after_seconds=row.retry_after_seconds)
+    limit = {Verdict.USER_BUSY: limits.per_user, Verdict.APP_BUSY: limits.per_application}.get(verdict)
+    return Refused(_REFUSALS[verdict], run_id=run_id, extra={} if limit is None else {"limit": limit})

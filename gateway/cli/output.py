@@ -44,6 +44,11 @@ class Output:
         """A command's one answer: the record, or its text."""
         print(json.dumps(_jsonable(record), ensure_ascii=False) if self.as_json else printable(text))
 
+    def line(self, text: str) -> None:
+        """A part of an answer that takes time, for people; programs get the whole as one `result`."""
+        if not self.as_json:
+            print(printable(text), flush=True)
+
     def table(self, name: str, records: Sequence[Mapping[str, object]], columns: Sequence[str]) -> None:
         """Rows under the JSON member `name`, or as columns of text."""
         if self.as_json:

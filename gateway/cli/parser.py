@@ -35,6 +35,7 @@ def build_parser(*, demo: bool) -> argparse.ArgumentParser:
     migrate = _leaf(commands, "migrate", "migrate:migrate", "apply the migrations; any number of replicas may run it at once")
     migrate.add_argument("--check", action="store_true", help="change nothing; fail when something is to apply")
     _leaf(commands, "check", "check:check", "find every configuration fault, then try database, schema, keys and providers")
+    _probe(commands)
     _token(commands)
     _providers(_group(commands, "providers", "services that host applications"))
     _apps(_group(commands, "apps", "applications"))
@@ -68,6 +69,20 @@ def _demo(commands: "Commands", *, demo: bool) -> None:
     leaf = _leaf(commands, "demo", "demo:run", "start everything on this machine and keep serving")
     if demo:
         importlib.import_module("gateway.cli.demo").add_arguments(leaf)
+
+
+def _probe(commands: "Commands") -> None:
+    leaf = _leaf(
+        commands,
+        "probe",
+        "probe:probe",
+        "ask a service whether it keeps the upstream contract, clause by clause (docs/probe.md); runs its agent up to three times",
+    )
+    leaf.add_argument("url", metavar="URL", help="base URL of the service; the machine's own addresses are allowed here")
+    leaf.add_argument("--assistant", required=True, metavar="ID", help="the assistant that GET /capabilities has to name")
+    leaf.add_argument("--token-file", required=True, metavar="FILE|-", help=_TOKEN_FILE_HELP)
+    leaf.add_argument("--text", metavar="TEXT", help="the message that the agent gets (a short greeting)")
+    leaf.add_argument("--once", action="store_true", help="run the agent once only: leaves out the next message and two at once")
 
 
 def _token(commands: "Commands") -> None:
@@ -162,9 +177,11 @@ def _quotas(commands: "Commands") -> None:
     change = _leaf(commands, "set", "quotas:change", "set the limit of a rule; prints its id")
     change.add_argument("--scope", required=True, choices=["user", "group", "app"], help="whose tasks count together")
     change.add_argument("--limit", required=True, type=_positive, metavar="N", help="tasks in a window")
-    change.add_argument("--window", required=True, choices=["hour", "day", "month"], help="calendar window, in GATEWAY_QUOTA_ZONE")
+    change.add_argument(
+        "--window", required=True, metavar="W", help="hour, day or month of the calendar in GATEWAY_QUOTA_ZONE; or sliding: 1h, 1d, 30d, …"
+    )
     change.add_argument("--app", metavar="NAME", help="only tasks of this application; needed with --scope app")
-    change.add_argument("--group", metavar="G", help="the group of --scope group")
+    change.add_argument("--group", metavar="G", help="only tasks of this group's members; needed with --scope group")
     _leaf(commands, "list", "quotas:list_all", "list the rules in force")
     remove = _leaf(commands, "remove", "quotas:remove", "end a rule")
     remove.add_argument("rule", metavar="RULE", help="the rule's id")

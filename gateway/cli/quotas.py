@@ -7,8 +7,8 @@ from gateway.bindings import applications
 from gateway.cli.output import Output, WrongUsage
 from gateway.cli.session import actor_of, open_database, settings_of
 from gateway.domain.problems import Code, Refused
+from gateway.domain.quota import Scope, Window
 from gateway.store import quotas as rows
-from gateway.store.quotas import Scope, Window
 
 
 async def change(args: Namespace, output: Output) -> int:
@@ -16,14 +16,19 @@ async def change(args: Namespace, output: Output) -> int:
     scope = Scope(args.scope)
     if scope is Scope.APP and args.app is None:
         raise WrongUsage("A rule of scope app counts the tasks of one application.", "Add --app NAME.")
-    if (scope is Scope.GROUP) != (args.group is not None):
-        raise WrongUsage("--scope group and --group G go together.", "Give both or neither.")
+    if scope is Scope.GROUP and args.group is None:
+        raise WrongUsage("A rule of scope group counts the tasks of one group's members.", "Add --group G.")
+    if scope is Scope.APP and args.group is not None:
+        raise WrongUsage("A rule of scope app counts everybody's tasks.", "Use --scope group --app NAME for those of a group's members.")
+    window = Window.parse(args.window)
+    if window is None:
+        raise WrongUsage("That is not a window.", "Use hour, day or month; or one that slides, of 1h to 366d.")
     async with open_database(settings_of(output)) as db:
         application_id = None if args.app is None else (await applications.find(db, args.app)).application_id
         rule_id = await rows.set_rule(
             db,
             scope=scope,
-            window=Window(args.window),
+            window=window,
             task_limit=args.limit,
             application_id=application_id,
             group_name=args.group,
@@ -44,7 +49,7 @@ async def list_all(args: Namespace, output: Output) -> int:
             "app": row.application_name,
             "group": row.group_name,
             "limit": row.task_limit,
-            "window": row.calendar_window,
+            "window": str(row.window),
             "created_at": row.created_at,
         }
         for row in found

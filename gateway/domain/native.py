@@ -4,6 +4,7 @@ No stream content proves anything there: a run that waits for a person says `suc
 """
 
 from dataclasses import dataclass
+from typing import assert_never
 
 from gateway.domain.confirmation import Prompt, Question
 from gateway.domain.evidence import LookupStatus, NativeOutcome, NativeRead
@@ -75,6 +76,8 @@ def native_verdict(status: LookupStatus, state: ThreadState | None, native_run_i
             return NativeRead(NativeOutcome.UNCLEAR)
         case LookupStatus.SUCCESS | LookupStatus.INTERRUPTED:
             return _stopped(status, state, native_run_id, answered)
+        case _:
+            assert_never(status)
 
 
 def _stopped(status: LookupStatus, state: ThreadState | None, native_run_id: NativeRunId, answered: Answered | None) -> NativeRead:

@@ -3,12 +3,13 @@
 `detail` is fixed here; it never comes from an exception or from upstream. docs/problems.md is generated from PROBLEMS.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from gateway.domain.ids import RunId
+from gateway.domain.quota import RuleState
 
 
 class Retry(StrEnum):
@@ -109,7 +110,10 @@ PROBLEMS: Final[Mapping[Code, ProblemType]] = {
         _R.LATER,
     ),
     Code.MODERATION_REFUSED: _P(
-        422, "Refused by moderation", "The message breaks this service's rules on content. Rephrase it and send it anew.", _R.NEW_SUBMISSION
+        422,
+        "Refused by moderation",
+        "The message was not taken; `categories` and `advice` say why. Change it and send it anew.",
+        _R.NEW_SUBMISSION,
     ),
     Code.UNAUTHENTICATED: _P(401, "Not signed in", "Sign in, or send a valid bearer token.", _R.SAME_SUBMISSION),
     Code.ACCOUNT_INACTIVE: _P(403, "Account inactive", "This account is suspended. Ask an operator.", _R.OPERATOR),
@@ -178,7 +182,7 @@ PROBLEMS: Final[Mapping[Code, ProblemType]] = {
     Code.QUOTA_EXHAUSTED: _P(
         429,
         "Quota used up",
-        "The allowed number of messages for this period is used up. Retry-After says when it starts anew.",
+        "As many messages as a rule allows were sent; `quota` says which rule, how much it allows, and when it allows more.",
         _R.LATER,
         60,
     ),
@@ -209,7 +213,7 @@ class Refused(Exception):
     """A caller's request is refused with a documented problem. Nothing was charged, reserved or half-written.
 
     `run_id`: the run that is in the way or was meant; `retry_after_seconds` overrides the table's figure; `extra` holds further public
-    members (RFC 9457), as `runs` of change_blocked or `field` of configuration_invalid.
+    members (RFC 9457), as `runs` of change_blocked or `field` of configuration_invalid. `quota`: the rules that were asked, for headers.
     """
 
     def __init__(
@@ -219,9 +223,11 @@ class Refused(Exception):
         run_id: RunId | None = None,
         retry_after_seconds: int | None = None,
         extra: Mapping[str, object] | None = None,
+        quota: Sequence[RuleState] = (),
     ) -> None:
         super().__init__(code.value)
         self.code = code
         self.run_id = run_id
         self.retry_after_seconds = retry_after_seconds
         self.extra = dict(extra or {})
+        self.quota = tuple(quota)

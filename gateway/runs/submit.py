@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from gateway.admission.gate import Admitted, Checked, Gate, Replayed
 from gateway.domain.ids import ApplicationId
+from gateway.domain.quota import RuleState
 from gateway.identity.accounts import Access
 from gateway.identity.tokens import Claims
 from gateway.runs.live import LiveRun
@@ -23,12 +24,13 @@ class Own(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """The one run of a submission. `replayed`: it was admitted by an earlier request."""
+    """The one run of a submission. `replayed`: it was admitted by an earlier request. `quota`: what this request was charged to."""
 
     access: Access
     application_id: ApplicationId
     view: RunView
     replayed: bool
+    quota: tuple[RuleState, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Submissions:
         else:
             outcome = checked
         if isinstance(outcome, LiveRun):
-            return Submitted(outcome.admitted.access, application_id, outcome.view, replayed=False)
+            return Submitted(outcome.admitted.access, application_id, outcome.view, replayed=False, quota=outcome.admitted.quota)
         view = await self.reads.run(outcome.access, application_id, outcome.run_id)
         return Submitted(outcome.access, application_id, view, replayed=True)
 

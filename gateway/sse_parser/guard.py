@@ -168,7 +168,6 @@ class Guard:
             position = self._complete_pending(data, frames)
             if position < 0 or self.fault is not None:
                 return
-        limit = self._bounds.frame_bytes
         ascii_only = data.isascii()
         size = len(data)
         while position < size:
@@ -180,7 +179,7 @@ class Guard:
                 continue
             if line_end < 0 or line_end + 1 == size:
                 break
-            if data[line_end + 1] == _LF and data.startswith(b"data: {", position) and line_end - position < limit:
+            if data[line_end + 1] == _LF and data.startswith(b"data: {", position):
                 # Nearly every frame: one data line with an object.
                 if self.events == self._bounds.events:
                     self.fault = broken(Detail.EVENTS)
@@ -200,7 +199,7 @@ class Guard:
             if self.fault is not None:
                 return
             position = end + 2
-        if size - position > limit:
+        if size - position > self._bounds.frame_bytes:
             self.fault = broken(Detail.FRAME_BYTES)
         elif position < size:
             self._pending += data[position:] if position else data
@@ -228,10 +227,7 @@ class Guard:
         return position
 
     def _block(self, block: bytearray, frames: list[Payload]) -> None:
-        """One block of lines, without its last line end and its blank line."""
-        if len(block) + 1 > self._bounds.frame_bytes:
-            self.fault = broken(Detail.FRAME_BYTES)
-            return
+        """One block of lines within the bound, without its last line end and its blank line."""
         if self.events == self._bounds.events:
             self.fault = broken(Detail.EVENTS)
             return

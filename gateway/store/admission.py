@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from gateway.store.database import Database, Params, Transaction
@@ -16,7 +16,7 @@ _ATTEMPT: Final = statement("admission.attempt")
 
 
 class Verdict(StrEnum):
-    """What admit_v1 says. Only ADMITTED leaves rows behind; SUBMITTED found those of the same submission id."""
+    """What admit_v2 says. Only ADMITTED leaves rows behind; SUBMITTED found those of the same submission id."""
 
     ADMITTED = "admitted"
     SUBMITTED = "submitted"
@@ -34,7 +34,8 @@ class Verdict(StrEnum):
 class ContextRow:
     """What the checks before admission ask about.
 
-    `closed`: why the application takes nothing new. `submitted_*`: the submission's run, when it has one.
+    `closed`: why the application takes nothing new. `submitted_*`: the submission's run, when it has one. `chain_id`: the chain of
+    moderators that is in force; None: that of the settings.
     """
 
     account_id: UUID
@@ -52,6 +53,7 @@ class ContextRow:
     conversation_found: bool
     blocked: str | None
     blocking_run_id: UUID | None
+    chain_id: UUID | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class SubmittedRow:
 
 @dataclass(frozen=True, slots=True)
 class AdmitRow:
-    """admit_v1's answer."""
+    """admit_v2's answer. `quota`: each rule that counts the task (see `quotas.UsedRow`); None: no rule does."""
 
     verdict: str
     run_id: UUID | None
@@ -78,7 +80,7 @@ class AdmitRow:
     created_at: datetime | None
     blocking_run_id: UUID | None
     blocked: str | None
-    retry_after_seconds: int | None
+    quota: list[dict[str, Any]] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ async def submitted(db: Database, params: Params) -> SubmittedRow | None:
 async def admit(tx: Transaction, params: Params) -> AdmitRow:
     """Run admission inside `tx`; the caller commits or rolls back by the verdict."""
     row = await tx.one(_ADMIT, AdmitRow, params)
-    assert row is not None, "admit_v1 gives one row"
+    assert row is not None, "admit_v2 gives one row"
     return row
 
 

@@ -1,15 +1,15 @@
 """Quota rules as operators set them, each act and its audit entry in one commit.
 
-Charging is part of admission (admit_v1), returning a charge part of releasing a run.
+Charging is part of admission (admit_v2), returning a charge part of releasing a run.
 """
 
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Final
 from uuid import UUID, uuid4
 
 from gateway.domain.audit import THE_GATEWAY, Act, Actor, Entry, TargetKind
+from gateway.domain.quota import Scope, Window
 from gateway.store import audit
 from gateway.store.database import Database
 from gateway.store.statements import statement
@@ -19,22 +19,6 @@ _SET_LIMIT: Final = statement("quotas.set_limit")
 _CREATE: Final = statement("quotas.create")
 _LIST: Final = statement("quotas.list")
 _REMOVE: Final = statement("quotas.remove")
-
-
-class Scope(StrEnum):
-    """Whose tasks a rule counts together: one user's, a group's members', or all of an application."""
-
-    USER = "user"
-    GROUP = "group"
-    APP = "app"
-
-
-class Window(StrEnum):
-    """Calendar windows, in the zone of the deployment (GATEWAY_QUOTA_ZONE)."""
-
-    HOUR = "hour"
-    DAY = "day"
-    MONTH = "month"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +31,13 @@ class QuotaRuleRow:
     application_name: str | None
     group_name: str | None
     task_limit: int
-    calendar_window: str
+    calendar_window: str | None
+    sliding_seconds: int | None
     created_at: datetime
+
+    @property
+    def window(self) -> Window:
+        return Window.of(self.calendar_window, self.sliding_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +57,17 @@ async def set_rule(
 ) -> UUID:
     """Set the limit (tasks in a window) of the one rule of this scope, window, application and group; returns its id.
 
-    Raises ConstraintViolated: quota_app_names_application, quota_group_names_group, quota_limit_form.
+    `group_name` with scope user: it limits each member of the group. Raises ConstraintViolated: quota_app_names_application,
+    quota_group_names_group, quota_limit_form.
     """
     params = {
         "scope": scope.value,
-        "calendar_window": window.value,
+        "calendar_window": window.nearest_calendar.value,
+        "sliding_seconds": window.sliding_seconds,
         "task_limit": task_limit,
         "application_id": application_id,
-        "group_name": group_name,
+        "group_name": None if scope is Scope.USER else group_name,
+        "members_of": group_name if scope is Scope.USER else None,
     }
     async with db.transaction() as tx:
         await tx.execute(_LOCK_RULES)

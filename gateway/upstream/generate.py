@@ -1,7 +1,8 @@
 """The one request that executes: POST /ag-ui, or the native profile's POST …/runs/stream. Sent at most once; what its response means is
 here too (contract B4, E1, failure table of design.md).
 
-Only `runs.execute` and the supervisor may import this module; import contracts hold everybody else, the reconciler first, away from it.
+Only `runs.execute` and the supervisor may import this module, and the probe, which has no run; import contracts hold everybody else, the
+reconciler first, away from it. Runs come by `open_generation`, the probe by its two steps (decision 0014).
 """
 
 import asyncio

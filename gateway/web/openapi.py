@@ -24,6 +24,12 @@ _LINK: Final = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 _HEADERS: Final[Mapping[str, Schema]] = {
     "X-Request-Id": {"description": "Names this request in the log.", "required": True, "schema": {"type": "string"}},
     "Retry-After": {"description": "Seconds to wait.", "required": True, "schema": {"type": "string", "pattern": "^[0-9]+$"}},
+    "RateLimit-Policy": {
+        "description": "The rules of quota that count this task, by draft-ietf-httpapi-ratelimit-headers.",
+        "required": False,
+        "schema": {"type": "string"},
+    },
+    "RateLimit": {"description": "What is left of the tightest of them.", "required": False, "schema": {"type": "string"}},
     "WWW-Authenticate": {"description": "Bearer.", "required": True, "schema": {"type": "string"}},
 }
 
@@ -143,6 +149,9 @@ def _responses(spec: RouteSpec) -> dict[int, Schema]:
         response["content"][MEDIA_TYPE] = {"schema": {"allOf": [reference(ProblemJson), only]}}
         if status in OVERLOADED:
             response["headers"]["Retry-After"] = _header("Retry-After")
+    if Code.QUOTA_EXHAUSTED in spec.refuses:
+        for status in {*spec.returns, PROBLEMS[Code.QUOTA_EXHAUSTED].status}:
+            found[status]["headers"] |= {name: _header(name) for name in ("RateLimit-Policy", "RateLimit")}
     return found
 
 

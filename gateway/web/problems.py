@@ -11,12 +11,14 @@ import structlog
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
+from gateway.admission.quota import QuotaJson
 from gateway.domain.problems import PROBLEMS, Code, Refused, Retry
 from gateway.domain.reasons import Reason
 from gateway.domain.resolution import Obstacle
 from gateway.domain.states import Execution, Persistence
 from gateway.json_shapes import Time
 from gateway.store.errors import DatabaseTrouble, DeadlockOrSerialization
+from gateway.web.rate_limit import rate_limit_headers
 
 MEDIA_TYPE: Final = "application/problem+json"
 OVERLOADED: Final = frozenset({429, 503})
@@ -37,7 +39,7 @@ class RunInTheWayJson(TypedDict):
 class ProblemJson(TypedDict):
     """Why a request was refused. The members from `run_id` on are there where they help: the run that is in the way; what is wrong and by
     which rule; why a conversation is blocked; why an outcome may not be recorded, or not yet; the runs that block a change; what moderation
-    found."""
+    found and what to do about it; which limit is reached, with the rule of quota that speaks and the policies that have nothing left."""
 
     type: str
     title: str
@@ -55,6 +57,10 @@ class ProblemJson(TypedDict):
     allowed_from: NotRequired[Time]
     runs: NotRequired[list[RunInTheWayJson]]
     categories: NotRequired[list[str]]
+    advice: NotRequired[str]
+    limit: NotRequired[int]
+    quota: NotRequired[QuotaJson]
+    exhausted: NotRequired[list[str]]
 
 
 def problem(refused: Refused, request_id: str, *, allow: str | None = None) -> Response:
@@ -72,7 +78,7 @@ def problem(refused: Refused, request_id: str, *, allow: str | None = None) -> R
     }
     if refused.run_id is not None:
         document["run_id"] = str(refused.run_id)
-    headers = {"Cache-Control": "no-store"}
+    headers = {"Cache-Control": "no-store", **rate_limit_headers(refused.quota)}
     retry_after = refused.retry_after_seconds if refused.retry_after_seconds is not None else row.retry_after_seconds
     if retry_after is None and row.status in OVERLOADED:
         retry_after = _RETRY_AFTER_SECONDS

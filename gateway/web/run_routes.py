@@ -1,6 +1,6 @@
 """Runs over HTTP: submit, read, watch. What a run is and does is `gateway.runs`; what a stream looks like too."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from starlette.types import ASGIApp
@@ -13,6 +13,7 @@ from gateway.runs.read import run_json
 from gateway.runs.streams import Stream
 from gateway.web.call import Call, json_response
 from gateway.web.negotiation import Answer
+from gateway.web.rate_limit import rate_limit_headers
 from gateway.web.stream import EventStream
 
 _REPLAYED: Final = {"Idempotent-Replayed": "true"}
@@ -21,10 +22,10 @@ _REPLAYED: Final = {"Idempotent-Replayed": "true"}
 async def submit(call: Call, claims: Claims, application_id: ApplicationId) -> ASGIApp:
     """POST …/runs: 202 and the run, or 200 where this submission was made before; as a stream 200 in both cases."""
     submitted = await call.services.submissions.submit(claims, application_id, await call.body())
-    replayed = _REPLAYED if submitted.replayed else {}
+    headers = _REPLAYED if submitted.replayed else rate_limit_headers(submitted.quota)
     if call.answer is Answer.JSON:
-        return json_response(run_json(submitted.view), 200 if submitted.replayed else 202, replayed)
-    return _stream(call, call.services.streams.of(submitted), application_id, submitted.view.run_id, replayed)
+        return json_response(run_json(submitted.view), 200 if submitted.replayed else 202, headers)
+    return _stream(call, call.services.streams.of(submitted), application_id, submitted.view.run_id, headers)
 
 
 async def read(call: Call, access: Access, application_id: ApplicationId) -> ASGIApp:
@@ -52,7 +53,7 @@ async def events(call: Call, access: Access, application_id: ApplicationId) -> A
     return _stream(call, await call.services.streams.open(access, application_id, run_id), application_id, run_id, {})
 
 
-def _stream(call: Call, pieces: Stream, application_id: ApplicationId, run_id: RunId, headers: dict[str, str]) -> EventStream:
+def _stream(call: Call, pieces: Stream, application_id: ApplicationId, run_id: RunId, headers: Mapping[str, str]) -> EventStream:
     return EventStream(
         pieces,
         heartbeat_seconds=call.services.settings.heartbeat_seconds,

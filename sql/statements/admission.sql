@@ -15,7 +15,8 @@ select
     s.created_conversation as submitted_created_conversation,
     c.conversation_id is not null as conversation_found,
     b.code as blocked,
-    b.blocking_run_id
+    b.blocking_run_id,
+    moderation_chain_v1(a.application_id) as chain_id
 from access_v1(%(subject)s::text, %(groups)s::text[], %(application_id)s::uuid) acc
 left join application a on acc.visible and a.application_id = %(application_id)s::uuid
 left join provider p on p.provider_id = a.provider_id
@@ -35,13 +36,14 @@ where s.account_id = %(account_id)s::uuid and s.application_id = %(application_i
 -- name: admit
 -- The admission transaction's one statement; the caller commits only the verdict admitted.
 select verdict, run_id, conversation_id, created_conversation, fingerprint, config_version, token_version, created_at,
-    blocking_run_id, blocked, retry_after_seconds
-from admit_v1(
+    blocking_run_id, blocked, quota
+from admit_v2(
     %(account_id)s::uuid, %(application_id)s::uuid, %(submission_id)s::text, %(fingerprint)s::bytea,
     %(conversation_id)s::uuid, %(new_conversation_id)s::uuid, %(title)s::text,
     %(run_id)s::uuid, %(attempt_token)s::uuid, %(correlation_id)s::uuid, %(item_id)s::uuid, %(text)s::text,
     %(groups)s::text[], %(max_per_user)s::integer, %(max_per_application)s::integer, %(lease_seconds)s::double precision,
-    %(quota_zone)s::text)
+    %(quota_zone)s::text, %(text_sha256)s::bytea, %(chain_id)s::uuid, %(providers)s::text[], %(versions)s::text[],
+    %(durations)s::double precision[])
 
 -- name: attempt
 -- What admission wrote for a run: versions pinned, and whether the row carries our attempt token.

@@ -1,6 +1,6 @@
 """What the tests of accounts, applications and the command line start from: a provider, applications, people, runs in any state.
 
-Rows are made by the program's own functions (admit_v1, fence_v1), but for states that only a whole execution would bring.
+Rows are made by the program's own functions (admit_v2, fence_v1), but for states that only a whole execution would bring.
 """
 
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from gateway.domain.ids import AccountId, ApplicationId, AttemptToken, RunId
 from gateway.domain.snapshot import item_id
 from gateway.store import accounts, admission, runs
 from gateway.store.database import Database
+from tests.support.moderated import passed
 
 KEY: Final = b"k" * 32
 BASE_URL: Final = "https://agent.example"
@@ -66,7 +67,7 @@ class World:
         return AccountId(found.account_id)
 
     async def admit(self, application_id: ApplicationId, *, subject: str = "alice", conversation_id: UUID | None = None) -> AdmittedRun:
-        """A reserved run, by admit_v1."""
+        """A reserved run, by admit_v2."""
         account_id, run_id, attempt_token, new_conversation_id = await self.account(subject), RunId(uuid4()), AttemptToken(uuid4()), uuid4()
         params = {
             "account_id": account_id,
@@ -86,6 +87,7 @@ class World:
             "max_per_application": 99,
             "lease_seconds": 30.0,
             "quota_zone": "UTC",
+            **passed("hi").params(),
         }
         async with self.database.transaction() as tx:
             row = await admission.admit(tx, params)

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
+from gateway.admission.chains import SettingsChain
 from gateway.admission.gate import Admitted, Gate
+from gateway.admission.moderation import Moderation
 from gateway.bindings.resolve import Resolve
 from gateway.bindings.vault import Vault
 from gateway.domain.fault_points import FaultPoint, Moment, Step
@@ -154,8 +156,7 @@ class ModelReplica:
             database=self.database,
             access_check=self.access,
             vault=self.vault,
-            moderators=(),
-            moderation_seconds=1.0,
+            moderation=Moderation(self.database, SettingsChain(()).chain_of, 1.0, clock),
             limits=LIMITS,
             lease_seconds=LEASE,
             quota_zone="UTC",

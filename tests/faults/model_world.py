@@ -40,7 +40,7 @@ MOMENT: Final = 0.3
 
 EMPTY: Final[LiteralString] = (
     "truncate account, provider, application, conversation, submission, run, snapshot, item, binding, evidence, quota_rule, "
-    "quota_usage, quota_charge, replica, witness"
+    "quota_usage, quota_charge, moderation_chain, moderator, moderation_verdict, replica, witness"
 )
 PASS: Final[LiteralString] = """
 update run set lease_until = lease_until - s.span, fence_at = fence_at - s.span, started_at = started_at - s.span,

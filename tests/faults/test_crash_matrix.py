@@ -323,7 +323,7 @@ def test_each_point_is_exercised_with_each_fault_of_its_kind() -> None:
 
 def test_each_statement_that_changes_a_run_is_a_step() -> None:
     """A new commit of a run needs a fault point, or to be an act of a person, who can repeat it and is told what it did."""
-    writes = {one.name for one in all_statements() if re.search(r"\bupdate run\b|\binto (run|snapshot|item)\b|fence_v1|admit_v1", one.text)}
+    writes = {one.name for one in all_statements() if re.search(r"\bupdate run\b|\binto (run|snapshot|item)\b|fence_v1|admit_v2", one.text)}
     steps = {*STATEMENTS.values(), "admission.admit", "lookups.note", "lookups.refuse"}
     assert writes - steps == ACTS_OF_PEOPLE
 

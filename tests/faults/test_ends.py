@@ -7,7 +7,9 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from gateway.admission.moderation import LocalRules
+from gateway.admission.local_rules import LocalRules
+from gateway.admission.moderation import Asked, TextKind
+from gateway.domain.ids import AccountId, ApplicationId
 from gateway.store import leases, lookups
 from tests.faults.test_lost_answers import proxied
 from tests.support.faulty_replica import QUICK
@@ -307,8 +309,12 @@ async def test_a_heartbeat_survives_what_nobody_expected(database_url: str, monk
 
 async def test_a_text_that_grows_when_normalised_cannot_make_the_search_long() -> None:
     rules = LocalRules([f"forbidden{number}" for number in range(1000)])
-    assert not (await rules.judge("\ufdfa" * 16_000)).allowed
-    assert (await rules.judge("\ufdfa blessings")).allowed
+
+    async def allowed(text: str) -> bool:
+        return (await rules.judge(Asked(text, TextKind.MESSAGE, AccountId(uuid4()), ApplicationId(uuid4())))).allowed
+
+    assert not await allowed("\ufdfa" * 16_000)
+    assert await allowed("\ufdfa blessings")
 
 
 async def test_the_delete_receipt_names_a_run_that_was_admitted_at_that_moment(database_url: str) -> None:

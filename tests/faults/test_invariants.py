@@ -95,6 +95,8 @@ async def test_a_post_too_many(planted: Planted, row: RunRow, times: int, words:
         ("update quota_charge set refunded_at = null", "charge kept: run"),
         ("update quota_usage set used = used + 1", "used 1, charged 0"),
         ("delete from quota_charge where refunded_at is null", "0 charges of run"),
+        ("delete from moderation_verdict", "no verdict on the message of run"),
+        ("update item set text = text || '!' where position = 0", "no verdict on the message of run"),
         ("update run set execution = 'failed' where execution = 'succeeded'", "went from succeeded to failed"),
         ("update run set persistence = 'partial' where persistence = 'saved'", "went from saved to partial"),
     ],

@@ -20,7 +20,7 @@ import pytest
 from psycopg.rows import dict_row
 
 from gateway.admission.gate import Admitted
-from gateway.admission.moderation import Judgement
+from gateway.admission.moderation import Asked, Judgement, Provider
 from gateway.domain import snapshot as snapshots
 from gateway.domain.audit import Actor
 from gateway.domain.evidence import BadResponse, NotSentProof, PostFact
@@ -49,7 +49,7 @@ pytestmark = pytest.mark.anyio
 BY_HAND: Final = {
     "AGENT_MAX_ACTIVE_PER_USER": "3",
     "GATEWAY_LEASE_SECONDS": "600",
-    "GATEWAY_HEARTBEAT_SECONDS": "200",
+    "GATEWAY_HEARTBEAT_SECONDS": "100",
     "GATEWAY_RECONCILE_SECONDS": "300",
     "GATEWAY_CHECKPOINT_SECONDS": "300",
     "GATEWAY_LOOKUP_FIRST_SECONDS": "300",
@@ -410,11 +410,13 @@ async def test_an_admission_whose_answer_is_lost_is_executed(database_url: str) 
 class _SlowModerator:
     """Allows everything, when it is let go."""
 
+    provider = Provider.LOCAL
+
     def __init__(self) -> None:
         self.stop = _Stop()
 
-    async def judge(self, text: str) -> Judgement:
-        if text == "slow":
+    async def judge(self, asked: Asked) -> Judgement:
+        if asked.text == "slow":
             self.stop.reached.set()
             await self.stop.opened.wait()
         return Judgement()
@@ -554,7 +556,8 @@ def test_a_lease_is_six_heartbeats() -> None:
     """PERIOD, slow_heartbeat: with fewer beats a lease, an outage between two of them expires a living owner."""
     settings = load_settings(environment("postgresql://h/d"), serving=True)
     assert settings.lease_seconds >= 6 * settings.heartbeat_seconds
-    slow = environment("postgresql://h/d", GATEWAY_LEASE_SECONDS="30", GATEWAY_HEARTBEAT_SECONDS="10.1")
+    assert load_settings(environment("postgresql://h/d", GATEWAY_LEASE_SECONDS="60", GATEWAY_HEARTBEAT_SECONDS="10"), serving=True)
+    slow = environment("postgresql://h/d", GATEWAY_LEASE_SECONDS="30", GATEWAY_HEARTBEAT_SECONDS="5.1")
     with pytest.raises(SettingsInvalid, match="GATEWAY_HEARTBEAT_SECONDS"):
         load_settings(slow, serving=True)
 

@@ -1,17 +1,23 @@
 """Admission over real sockets: the one order of checks, what refusals cost (nothing), moderation, quota."""
 
 import asyncio
+import hashlib
+import re
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
 import pytest
 
-from gateway.admission.moderation import Judgement, LocalRules
+from gateway.admission.local_rules import LocalRules
+from gateway.admission.moderation import Asked, Judgement, Provider
 from gateway.bindings import applications, providers
 from gateway.bindings.applications import Visibility
 from gateway.domain.limits import MAX_TEXT_CHARACTERS
 from gateway.domain.problems import Code
+from gateway.domain.quota import CalendarWindow, Scope, Window
+from gateway.store import quotas
 from tests.support.scripted_upstream import Answer, Script, finished, gate, message, started
 from tests.support.stack import Stack
 
@@ -23,14 +29,18 @@ TABLES = ("account", "conversation", "submission", "run", "item", "snapshot", "b
 class Broken:
     """A moderator that cannot be asked."""
 
-    async def judge(self, text: str) -> Judgement:
-        raise ConnectionError(text)
+    provider = Provider.LOCAL
+
+    async def judge(self, asked: Asked) -> Judgement:
+        raise ConnectionError(asked.text)
 
 
 class Hanging:
     """A moderator that never answers."""
 
-    async def judge(self, text: str) -> Judgement:
+    provider = Provider.LOCAL
+
+    async def judge(self, asked: Asked) -> Judgement:
         await asyncio.Event().wait()
         return Judgement()
 
@@ -163,16 +173,86 @@ async def test_moderation_that_cannot_be_asked_refuses_and_costs_nothing(databas
         assert "retry-after" in response.headers
         assert await counts(stack) == before
         assert stack.upstream.counts().connections == 0
+        asked = "select run_id, text_kind, position, provider, outcome, fault, mode from moderation_verdict order by position"
+        fault = "timed_out" if isinstance(moderator, Hanging) else "failed"
+        assert await sql(stack, asked) == [
+            (None, "message", 0, "local", "allowed", None, "closed"),
+            (None, "message", 1, "local", "unavailable", fault, "closed"),
+        ]
+
+
+async def test_verdicts_are_kept_with_the_run_or_without_one_and_never_the_text(database_url: str) -> None:
+    async with Stack.over(database_url) as stack:
+        application = await stack.application()
+        ada = (await stack.replica(moderators=[LocalRules(["forbidden"])])).client("ada")
+        refused = await ada.submit(application, "s1", "a forbidden CANARY")
+        assert code(refused) == (422, "moderation_refused")
+        assert refused.json()["categories"] == ["denied_content"]
+        assert "forbidden" not in refused.text
+        assert "CANARY" not in refused.text
+        admitted = (await ada.submit(application, "s2", "a welcome CANARY")).json()
+        shown = (
+            "select v.submission_id, v.run_id::text, v.provider, v.outcome, v.categories,"
+            " v.text_sha256 = sha256(convert_to(i.text, 'UTF8')),"
+            " v.duration_seconds between 0 and 5 from moderation_verdict v left join item i on i.run_id = v.run_id and i.position = 0"
+            " order by v.verdict_id"
+        )
+        assert await sql(stack, shown) == [
+            ("s1", None, "local", "refused", ["denied_content"], None, True),
+            ("s2", admitted["run_id"], "local", "allowed", [], True, True),
+        ]
+        assert await sql(stack, "select v.text_sha256 from moderation_verdict v where run_id is null") == [
+            (hashlib.sha256(b"a forbidden CANARY").digest(),)
+        ]
+        assert "CANARY" not in str(await sql(stack, "select v::text from moderation_verdict v"))
+
+
+async def test_quota_is_told_in_headers_and_problems(database_url: str) -> None:
+    async with Stack.over(database_url) as stack:
+        application = await stack.application()
+        ada = (await stack.replica()).client("ada", groups=("staff",))
+        unlimited = await ada.submit(application, "s0", "hello")
+        assert not [name for name in unlimited.headers if name.startswith("ratelimit")]
+        await ada.until_over(application, unlimited.json()["run_id"])
+        day, month = Window(None, 86_400), Window(CalendarWindow.MONTH, None)
+        of_user = await quotas.set_rule(
+            stack.database, scope=Scope.USER, window=day, task_limit=2, application_id=application, group_name=None
+        )
+        of_group = await quotas.set_rule(
+            stack.database, scope=Scope.GROUP, window=month, task_limit=9, application_id=None, group_name="staff"
+        )
+        user, group = f"user-in-app-1d-{str(of_user)[:8]}", f"group-month-{str(of_group)[:8]}"
+        response, _ = await ada.ask(application, "s1", "hello")
+        policies = sorted([f'"{user}";q=2;w=86400', f'"{group}";q=9;w=2678400'])
+        assert sorted(response.headers["ratelimit-policy"].split(", ")) == policies
+        assert re.fullmatch(rf'"{user}";r=1;t=\d+', response.headers["ratelimit"])
+        replayed, _ = await ada.ask(application, "s1", "hello")
+        assert "ratelimit" not in replayed.headers
+        await ada.ask(application, "s2", "hello")
+        refused = await ada.submit(application, "s3", "hello")
+        problem = refused.json()
+        assert code(refused) == (429, "quota_exhausted")
+        assert refused.headers["ratelimit"] == f'"{user}";r=0;t={refused.headers["retry-after"]}'
+        # a day that slides ends a slice of 24 minutes late, and the first task was charged moments ago
+        assert 86_400 < int(refused.headers["retry-after"]) <= 86_400 + 1440
+        resets_at = datetime.fromisoformat(problem["quota"].pop("resets_at"))
+        assert abs(resets_at - datetime.now(UTC) - timedelta(seconds=int(refused.headers["retry-after"]))) < timedelta(seconds=60)
+        assert problem["quota"] == {
+            "policy": user, "scope": "user", "group": None, "only_this_app": True, "window": "1d", "limit": 2, "used": 2, "remaining": 0,
+        }  # fmt: skip
+        assert problem["exhausted"] == [user]
 
 
 async def test_a_refusal_after_the_replay_look_up_yields_to_a_run_that_appeared(database_url: str) -> None:
     """The submission is admitted by another replica while this one is still asking its moderator."""
 
     class Late:
+        provider = Provider.LOCAL
+
         def __init__(self) -> None:
             self.asked, self.answer = asyncio.Event(), asyncio.Event()
 
-        async def judge(self, text: str) -> Judgement:
+        async def judge(self, asked: Asked) -> Judgement:
             self.asked.set()
             await self.answer.wait()
             return Judgement(("denied_content",))

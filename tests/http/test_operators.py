@@ -402,7 +402,7 @@ async def test_every_outcome_from_every_state(database_url: str, state: Any) -> 
 async def test_the_gate_opens_by_the_databases_clock(database_url: str) -> None:
     quick = {
         "GATEWAY_LEASE_SECONDS": "2",
-        "GATEWAY_HEARTBEAT_SECONDS": "0.5",
+        "GATEWAY_HEARTBEAT_SECONDS": "0.3",
         "GATEWAY_SEND_WINDOW_SECONDS": "0.2",
         "GATEWAY_STREAM_IDLE_SECONDS": "1",
         "GATEWAY_STREAM_TOTAL_SECONDS": "1",

@@ -5,6 +5,7 @@ Execution is the one part a test plays itself: an admitted run becomes a LiveRun
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,9 @@ import psycopg
 import uvicorn
 from starlette.types import ASGIApp
 
+from gateway.admission.chains import SettingsChain
 from gateway.admission.gate import Admitted, Gate
+from gateway.admission.moderation import Moderation
 from gateway.bindings.administration import Administration
 from gateway.bindings.capabilities_check import CapabilitiesCheck
 from gateway.bindings.resolve import Resolve
@@ -227,8 +230,7 @@ async def open_world(
                 database=database,
                 access_check=access,
                 vault=VAULT,
-                moderators=(),
-                moderation_seconds=1.0,
+                moderation=Moderation(database, SettingsChain(()).chain_of, 1.0, time.monotonic),
                 limits=ActiveLimits(per_user=50, per_application=50),
                 lease_seconds=30.0,
                 quota_zone="UTC",

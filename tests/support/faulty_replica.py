@@ -30,7 +30,7 @@ from tests.support.stack import environment
 
 QUICK: Final[Mapping[str, str]] = {
     "GATEWAY_LEASE_SECONDS": "2",
-    "GATEWAY_HEARTBEAT_SECONDS": "0.5",
+    "GATEWAY_HEARTBEAT_SECONDS": "0.3",
     "GATEWAY_SEND_WINDOW_SECONDS": "0.3",
     "GATEWAY_RECONCILE_SECONDS": "0.3",
     "GATEWAY_LOOKUP_FIRST_SECONDS": "0.2",

@@ -60,6 +60,17 @@ from quota_usage u
 left join quota_charge q on (q.quota_rule_id, q.bucket, q.window_start) = (u.quota_rule_id, u.bucket, u.window_start)
 group by u.quota_rule_id, u.bucket, u.window_start, u.used
 """
+_UNMODERATED: Final = """
+select r.run_id, r.execution, r.persistence, r.reason, a.subject
+from run r
+join account a on a.account_id = r.account_id
+left join item i on i.run_id = r.run_id and i.position = 0
+where r.application_id = any (%s) and r.kind = 'task' and (
+    not exists (select from moderation_verdict v where v.run_id = r.run_id)
+    or exists (
+        select from moderation_verdict v
+        where v.run_id = r.run_id and (v.outcome <> 'allowed' or v.text_sha256 <> sha256(convert_to(i.text, 'UTF8')))))
+"""
 _CHANGES: Final = """
 select c.* from test_change c join run r on r.run_id = c.run_id where r.application_id = any (%s)
 """
@@ -103,6 +114,7 @@ async def broken(
             items[row["run_id"]].append(row)
         charges = await (await connection.execute(_CHARGES, wanted)).fetchall()
         usage = await (await connection.execute(_USAGE)).fetchall()
+        unmoderated = await (await connection.execute(_UNMODERATED, wanted)).fetchall()
         rules = await (await connection.execute("select count(*) as n from quota_rule where removed_at is null")).fetchall()
         watched = await (await connection.execute("select to_regclass('test_change') is not null as yes")).fetchall()
         changes = await (await connection.execute(_CHANGES, wanted)).fetchall() if watched[0]["yes"] else []
@@ -113,6 +125,7 @@ async def broken(
         *_successes(runs),
         *_saved(runs, items),
         *_charges(runs, charges, usage, rules[0]["n"]),
+        *(f"C3: no verdict on the message of {_name(run)}" for run in unmoderated),
         *_changes(changes),
     ]
 

@@ -133,6 +133,8 @@ _INSERTS: Final = (
     " from application a where a.application_id = %(application_id)s",
     "insert into item (run_id, position, conversation_id, sequence, item_id, type, role, text, complete)"
     " values (%(run_id)s, 0, %(conversation_id)s, 1, %(item_id)s, 'message', 'user', %(text)s, true)",
+    "select note_verdicts_v1(%(account_id)s, %(application_id)s, %(submission_id)s, %(run_id)s, 'message',"
+    " sha256(convert_to(%(text)s, 'UTF8')), null, '{none}', '{null}', '{0}', 'allowed', '{}', null)",
     "insert into quota_usage as u (quota_rule_id, bucket, window_start, used)"
     " select q.quota_rule_id, %(account_id)s::text, quota_window_start_v1(q.calendar_window, now(), 'UTC'),"
     " case when %(released)s then 0 else 1 end from quota_rule q where q.scope = 'user' and q.removed_at is null",

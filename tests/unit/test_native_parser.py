@@ -204,6 +204,22 @@ def test_names_and_data_in_any_order_and_line_end(line_end: bytes, order: Callab
     assert (other.counts.ignored, other.counts.comments) == (2, 2)
 
 
+def test_data_without_anything_in_it_is_no_frame() -> None:
+    parser, batch = fed(b"event: messages\ndata:\n\n")
+    assert (batch.changes, batch.activity, parser.counts.empty) == ((), False, 1)
+
+
+def test_a_tool_that_is_open_at_the_end_was_called_and_a_snapshot_is_as_complete_as_its_caller_says() -> None:
+    parser, _ = fed(piece("", tool_call_chunks=[{"name": "send", "args": "{", "id": "c-1", "index": 0}]))
+    assert parser.items() == (MessageItem(1, "", False), ToolItem(2, "send", ToolStatus.STARTED, 1))
+    parser.close_open()
+    parser.close_open()
+    assert len(parser.take_changes().changes) == 2
+    assert parser.items() == (MessageItem(1, "", True), ToolItem(2, "send", ToolStatus.CALLED, 1))
+    assert parser.snapshot(True).complete
+    assert not parser.snapshot(False).complete
+
+
 def test_heartbeats_are_no_activity() -> None:
     parser = parser_of()
     assert not parser.feed(b": heartbeat\r\n\r\n").activity

@@ -227,6 +227,7 @@ def pending_of(*, tasks: list[Json], listed: list[Json]) -> list[tuple[str | Non
 def test_interrupts_are_counted_once_and_never_overlooked() -> None:
     one: Json = {"id": "i1", "value": VALUE}
     assert pending_of(tasks=[one], listed=[one]) == [("i1", True)]
+    assert parse_state({**STATE, "tasks": [{"interrupts": None}, "text"]}) == parse_state(STATE)
     assert pending_of(tasks=[one], listed=[]) == [("i1", True)]
     assert pending_of(tasks=[], listed=[one]) == [("i1", True)]
     assert pending_of(tasks=[one], listed=[{"id": "i1", "value": None}]) == [("i1", True), (None, False)]

@@ -46,7 +46,7 @@ def test_every_setting_can_be_set_by_its_name_alone() -> None:
     values = {
         "AGENT_MAX_ACTIVE_PER_USER": "3",
         "AGENT_MAX_ACTIVE_PER_APP": "7",
-        "GATEWAY_LEASE_SECONDS": "15.5",
+        "GATEWAY_LEASE_SECONDS": "45.5",
         "GATEWAY_PAGES": "off",
         "GATEWAY_MAX_TOOLS": "9",
         "GATEWAY_STREAM_IDLE_SECONDS": "0.25",
@@ -58,7 +58,7 @@ def test_every_setting_can_be_set_by_its_name_alone() -> None:
     }
     settings = load_settings(values)
     assert settings.active_limits == ActiveLimits(per_user=3, per_application=7)
-    assert (settings.lease_seconds, settings.pages, settings.drain_delay_seconds) == (15.5, False, 0)
+    assert (settings.lease_seconds, settings.pages, settings.drain_delay_seconds) == (45.5, False, 0)
     assert (settings.bounds.tools, settings.bounds.idle_seconds) == (9, 0.25)
     assert settings.allowed_origins == ("https://web.example", "http://localhost:3000")
     assert settings.trusted_upstream_hosts == ("agent", "127.0.0.1", "::1")
