@@ -27,7 +27,8 @@ from gateway.bindings.visible import VisibleApplications
 from gateway.domain.fault_points import At, pass_by
 from gateway.http_client import HttpClient
 from gateway.identity.accounts import AccessCheck
-from gateway.identity.tokens import ClaimNames, HmacIdentity, Identity
+from gateway.identity.key_sets import FetchedKeys, KeySetIdentity
+from gateway.identity.tokens import ClaimNames, HmacIdentity, Identity, TokenChecks
 from gateway.reconciler.loop import Reconciler
 from gateway.runs.execute import Execute
 from gateway.runs.heartbeat import Heartbeat
@@ -109,9 +110,13 @@ async def _cancelled(task: "asyncio.Task[None]") -> None:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaHealth:
-    """Asks the database what a probe wants to know. `keys_usable`: this replica can encrypt and decrypt; `key_ids`: of its ring."""
+    """What a probe wants to know. `keys_usable`: this replica can encrypt and decrypt; `key_ids`: of its ring.
+
+    A replica that never had the identity provider's keys would refuse everybody: where it cannot reach that, a rolling update stops.
+    """
 
     database: Database
+    identity: Identity
     keys_usable: bool
     key_ids: Sequence[str]
     lease_seconds: float
@@ -119,6 +124,24 @@ class ReplicaHealth:
     needed: int = field(default_factory=needed_version)
 
     async def readiness(self) -> Readiness:
+        identity, (version, warnings) = await asyncio.gather(self._identity(), self._database())
+        checks = {
+            "database": version is not None,
+            "schema": version is not None and version >= self.needed,
+            "keys": self.keys_usable,
+            "identity": identity,
+            "not_draining": not self.draining(),
+        }
+        return Readiness(all(checks.values()), checks, warnings)
+
+    async def _identity(self) -> bool:
+        try:
+            async with asyncio.timeout(_PROBE_SECONDS):
+                return await self.identity.ready()
+        except TimeoutError:
+            return False
+
+    async def _database(self) -> tuple[int | None, list[str]]:
         version, warnings = None, list[str]()
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
@@ -127,13 +150,7 @@ class ReplicaHealth:
                     warnings.append("key_rings_differ")
         except (StoreError, TimeoutError):
             version = None
-        checks = {
-            "database": version is not None,
-            "schema": version is not None and version >= self.needed,
-            "keys": self.keys_usable,
-            "not_draining": not self.draining(),
-        }
-        return Readiness(all(checks.values()), checks, warnings)
+        return version, warnings
 
 
 async def build_app(
@@ -149,12 +166,14 @@ async def build_app(
     """Wire one replica. What is given replaces what the settings would make. Raises SettingsInvalid for what only wiring can find."""
     if settings.database_url is None:
         raise SettingsInvalid([Fault("DATABASE_URL", "it is needed to serve.")])
-    chosen_identity = identity or _identity(settings)
+    if identity is None and settings.jwt_key is None and settings.jwks_url is None:
+        raise SettingsInvalid([Fault("GATEWAY_JWT_KEY", "it, or GATEWAY_JWKS_URL, is needed to serve.")])
     chosen_moderators = _moderators(settings) if moderators is None else moderators
     http_client = HttpClient(connect_seconds=settings.connect_seconds, trusted_hosts=settings.trusted_upstream_hosts)
     database = await Database.open(settings.database_url.get_secret_value(), pool_max=settings.database_pool_max)
     vault = Vault(KeyRing(settings.encryption_keys or (secrets.token_bytes(32),)))
     tasks, live_runs = Tasks(), LiveRuns()
+    chosen_identity = identity or _identity(settings, http_client, tasks, clock)
     resolve = Resolve(database, vault)
     means = Means(
         database=database,
@@ -219,7 +238,14 @@ async def build_app(
         administration=Administration(
             database, vault, settings.trusted_upstream_hosts, CapabilitiesCheck(http_client), settings.max_active_per_app
         ),
-        health=ReplicaHealth(database, bool(settings.encryption_keys), vault.key_ids, settings.lease_seconds, lambda: supervisor.draining),
+        health=ReplicaHealth(
+            database=database,
+            identity=chosen_identity,
+            keys_usable=bool(settings.encryption_keys),
+            key_ids=vault.key_ids,
+            lease_seconds=settings.lease_seconds,
+            draining=lambda: supervisor.draining,
+        ),
         settings=WebSettings(
             session_cookie=settings.session_cookie,
             allowed_origins=frozenset(settings.allowed_origins),
@@ -231,17 +257,17 @@ async def build_app(
     return Gateway(settings, build_web(services), services, supervisor, heartbeat, reconciler, database, vault, http_client)
 
 
-def _identity(settings: Settings) -> Identity:
-    if settings.jwt_key is None:
-        raise SettingsInvalid([Fault("GATEWAY_JWT_KEY", "it is needed to serve.")])
-    names = ClaimNames(settings.jwt_subject_claim, settings.jwt_groups_claim, settings.jwt_roles_claim)
-    return HmacIdentity(
-        settings.jwt_key.get_secret_value().encode(),
-        claim_names=names,
+def _identity(settings: Settings, http_client: HttpClient, tasks: Tasks, clock: Callable[[], float]) -> Identity:
+    checks = TokenChecks(
+        claim_names=ClaimNames(settings.jwt_subject_claim, settings.jwt_groups_claim, settings.jwt_roles_claim),
         leeway_seconds=settings.jwt_leeway_seconds,
         issuer=settings.jwt_issuer,
         audience=settings.jwt_audience,
     )
+    if settings.jwks_url is not None:
+        return KeySetIdentity(FetchedKeys(http_client, settings.jwks_url, own=tasks.own, clock=clock), checks)
+    assert settings.jwt_key is not None, "looked at before anything was opened"
+    return HmacIdentity(settings.jwt_key.get_secret_value().encode(), checks)
 
 
 def _moderators(settings: Settings) -> Sequence[Moderator]:

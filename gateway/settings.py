@@ -9,7 +9,7 @@ import base64
 import binascii
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -21,7 +21,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from gateway.bindings.urls import normalise_base_url
 from gateway.domain.limits import ActiveLimits, StreamBounds
+from gateway.domain.problems import Refused
 from gateway.domain.text import is_storable
 
 KEY_BYTES: Final = 32
@@ -43,6 +45,7 @@ _LONGEST_SECONDS: Final = 7 * 24 * 3600.0
 _LARGEST: Final = 2**31 - 1
 """Postgres integers: limits are passed to SQL functions."""
 _COOKIE_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,100}")
+_QUERY: Final = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@/%-]*")
 _HOST: Final = re.compile(r"[0-9a-z._-]{1,253}|[0-9a-f:.]{2,45}")
 _MODERATOR: Final = re.compile(r"local|(openai|webhook):https?://[^\s,]+")
 
@@ -120,6 +123,8 @@ def _is_jwt_key(value: SecretStr | None) -> SecretStr | None:
         return value
     if not is_storable(value.get_secret_value()):
         raise ValueError("this is not UTF-8 text")
+    if value.get_secret_value().startswith("-----BEGIN"):
+        raise ValueError("this is a key pair's key; the HMAC key is a shared secret. For public keys set GATEWAY_JWKS_URL")
     if len(value.get_secret_value().encode("utf-8")) < MIN_JWT_KEY_BYTES:
         raise ValueError(f"the HMAC key has at least {MIN_JWT_KEY_BYTES} bytes (`openssl rand -base64 {MIN_JWT_KEY_BYTES}` makes one)")
     return value
@@ -153,6 +158,16 @@ def _are_hosts(value: tuple[str, ...]) -> tuple[str, ...]:
     if not all(_HOST.fullmatch(host) for host in hosts):
         raise ValueError("these are host names or addresses, comma-separated, without scheme, port or wildcard")
     return hosts
+
+
+def _is_key_set_url(text: str, trusted_hosts: Collection[str]) -> bool:
+    """A base URL as providers have it, and a query, which some identity providers name a policy in."""
+    address, _, query = text.partition("?")
+    try:
+        normalise_base_url(address, trusted_hosts)
+    except Refused:
+        return False
+    return _QUERY.fullmatch(query) is not None
 
 
 def _is_zone(value: str) -> str:
@@ -223,10 +238,14 @@ class Settings(BaseSettings):
         "GATEWAY_JWT_KEY", Group.IDENTITY, "HMAC key (HS256) of bearer tokens: the UTF-8 bytes of this text, at least 32"
     )
     jwks_url: str | None = _setting(
-        "GATEWAY_JWKS_URL", Group.IDENTITY, "address of a key set, instead of GATEWAY_JWT_KEY. Not served by this build yet"
+        "GATEWAY_JWKS_URL", Group.IDENTITY, "address of your identity provider's key set (JWKS), instead of GATEWAY_JWT_KEY"
     )
-    jwt_issuer: str | None = _setting("GATEWAY_JWT_ISSUER", Group.IDENTITY, "the `iss` that a token must have", None, "not checked")
-    jwt_audience: str | None = _setting("GATEWAY_JWT_AUDIENCE", Group.IDENTITY, "the `aud` that a token must have", None, "not checked")
+    jwt_issuer: str | None = _setting(
+        "GATEWAY_JWT_ISSUER", Group.IDENTITY, "the `iss` that a token must have; needed with a key set", None, "not checked"
+    )
+    jwt_audience: str | None = _setting(
+        "GATEWAY_JWT_AUDIENCE", Group.IDENTITY, "the `aud` that a token must have; needed with a key set", None, "not checked"
+    )
     jwt_leeway_seconds: SecondsOrNone = _setting(
         "GATEWAY_JWT_LEEWAY_SECONDS", Group.IDENTITY, "allowed difference of clocks for `exp`, `nbf` and `iat`", 30.0
     )
@@ -441,6 +460,12 @@ _RULES: Final = (
         "set either this or GATEWAY_JWKS_URL, not both.",
     ),
     _Rule(
+        ("GATEWAY_JWKS_URL", "GATEWAY_TRUSTED_UPSTREAM_HOSTS"),
+        lambda s: s.jwks_url is None or _is_key_set_url(s.jwks_url, s.trusted_upstream_hosts),
+        "it must be an https:// address without user name and fragment; plain HTTP and private addresses are only for hosts that"
+        " GATEWAY_TRUSTED_UPSTREAM_HOSTS names.",
+    ),
+    _Rule(
         ("API_ENCRYPTION_KEYS_PREVIOUS", "API_ENCRYPTION_KEY"),
         lambda s: s.encryption_keys_previous is None or s.encryption_key is not None,
         "previous keys can only decrypt; API_ENCRYPTION_KEY must be set as well.",
@@ -463,7 +488,16 @@ _SERVING_RULES: Final = (
         lambda s: s.jwt_key is not None or s.jwks_url is not None,
         "it must be set: callers are known by tokens signed with it.",
     ),
-    _Rule(("GATEWAY_JWKS_URL",), lambda s: s.jwks_url is None, "key sets are not served by this build; set GATEWAY_JWT_KEY instead."),
+    _Rule(
+        ("GATEWAY_JWT_ISSUER", "GATEWAY_JWKS_URL"),
+        lambda s: s.jwks_url is None or bool(s.jwt_issuer),
+        "it must be set with GATEWAY_JWKS_URL: one key set may serve several issuers.",
+    ),
+    _Rule(
+        ("GATEWAY_JWT_AUDIENCE", "GATEWAY_JWKS_URL"),
+        lambda s: s.jwks_url is None or bool(s.jwt_audience),
+        "it must be set with GATEWAY_JWKS_URL: else a token that was made for another application would enter here.",
+    ),
 )
 
 

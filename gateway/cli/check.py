@@ -13,6 +13,8 @@ from gateway.bindings.vault import TokenUnreadable
 from gateway.cli.output import CommandFailed, Output
 from gateway.cli.session import database_url_of, open_database, vault_of
 from gateway.cli.upstream_check import capabilities_check
+from gateway.http_client import HttpClient
+from gateway.identity.key_sets import fetch_key_set
 from gateway.settings import Settings, load_settings
 from gateway.store import applications as rows
 from gateway.store import migrate as runner
@@ -37,8 +39,9 @@ class Finding:
 async def check(args: Namespace, output: Output) -> int:
     """Print a line for each thing; exit status 1 when one is not well. Raises SettingsInvalid with every fault of the settings."""
     settings = load_settings(output.environ, serving=True)
-    findings = [Finding("settings", True, "valid"), *await _database(settings)]
-    if all(finding.ok for finding in findings):
+    database = await _database(settings)
+    findings = [Finding("settings", True, "valid"), *await _identity(settings), *database]
+    if all(finding.ok for finding in database):
         async with open_database(settings) as db:
             findings += [await _keys(db, settings), *await _applications(db, settings)]
     output.table("checks", [asdict(finding) for finding in findings], ("about", "ok", "says"))
@@ -46,6 +49,16 @@ async def check(args: Namespace, output: Output) -> int:
     if bad:
         raise CommandFailed(f"{len(bad)} of {len(findings)} checks failed.", "See the lines above that say no.", code="check_failed")
     return 0
+
+
+async def _identity(settings: Settings) -> Sequence[Finding]:
+    if settings.jwks_url is None:
+        return []
+    async with HttpClient(connect_seconds=settings.connect_seconds, trusted_hosts=settings.trusted_upstream_hosts) as client:
+        found = await fetch_key_set(client, settings.jwks_url)
+    if isinstance(found, tuple):
+        return [Finding("identity provider", True, f"answers with {len(found)} usable keys")]
+    return [Finding("identity provider", False, f"GATEWAY_JWKS_URL gives no keys: {found.value}")]
 
 
 async def _database(settings: Settings) -> Sequence[Finding]:

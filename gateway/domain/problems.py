@@ -65,6 +65,7 @@ class Code(StrEnum):
     ADMISSION_UNAVAILABLE = "admission_unavailable"
     DATABASE_UNAVAILABLE = "database_unavailable"
     DRAINING = "draining"
+    IDENTITY_UNAVAILABLE = "identity_unavailable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +205,13 @@ PROBLEMS: Final[Mapping[Code, ProblemType]] = {
     ),
     Code.DATABASE_UNAVAILABLE: _P(
         503, "Database unavailable", "The database cannot be asked now. Try again with the same submission id.", _R.SAME_SUBMISSION, 5
+    ),
+    Code.IDENTITY_UNAVAILABLE: _P(
+        503,
+        "Identity provider unavailable",
+        "Your sign-in cannot be checked now: the identity provider's keys cannot be had. Try again with the same submission id.",
+        _R.SAME_SUBMISSION,
+        5,
     ),
     Code.DRAINING: _P(503, "Restarting", "This server is being restarted. Try again with the same submission id.", _R.SAME_SUBMISSION, 2),
 }

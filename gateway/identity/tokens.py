@@ -1,19 +1,21 @@
-"""Bearer tokens: from bytes that anybody may send to verified claims. Accounts and visibility are in `accounts`.
+"""Bearer tokens: from bytes that anybody may send to verified claims. Accounts and visibility are in `accounts`, fetched keys in
+`key_sets`.
 
-One algorithm, allow-listed; `exp` is required, because a token without an end cannot be taken back. Every fault is the same refusal:
-a caller learns nothing about why, and no text of a token reaches a log.
+Algorithms are allow-listed by the key; `exp` is required, because a token without an end cannot be taken back. Every fault is the same
+refusal: a caller learns nothing about why, and no text of a token reaches a log.
 """
 
+import base64
 import math
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
 
 from joserfc import jws, jwt
-from joserfc.errors import JoseError
-from joserfc.jwk import OctKey
+from joserfc.errors import JoseError, UnsupportedAlgorithmError
+from joserfc.jwk import Key, OctKey
 from joserfc.jwt import ClaimsOption, JWTClaimsRegistry
 
 from gateway.domain import strict_json
@@ -45,7 +47,11 @@ class Identity(Protocol):
     """Verifies bearer tokens: by a local key, or by a key set that is fetched."""
 
     async def verify(self, token: str) -> Claims:
-        """The token's claims. Raises Refused(UNAUTHENTICATED) for whatever is wrong with it."""
+        """The token's claims. Raises Refused: UNAUTHENTICATED for whatever is wrong with it, IDENTITY_UNAVAILABLE while nobody can tell."""
+        ...
+
+    async def ready(self) -> bool:
+        """Whether tokens can be verified at all."""
         ...
 
 
@@ -66,12 +72,28 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-class HmacIdentity:
-    """Tokens signed with one shared key (HS256). `issuer` and `audience` are checked where they are given."""
+@dataclass(frozen=True, slots=True)
+class VerifyingKey:
+    """A key and all that it may verify: whatever a token's header says, no other algorithm is tried with it."""
+
+    key: Key = field(repr=False)
+    algorithms: frozenset[str]
+    key_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What chooses the key of a token; nothing else of its header is believed."""
+
+    algorithm: str
+    key_id: str | None
+
+
+class TokenChecks:
+    """What every token must stand, whoever signed it. `issuer` and `audience` are checked where they are given."""
 
     def __init__(
         self,
-        key: bytes,
         *,
         claim_names: ClaimNames = DEFAULT_CLAIM_NAMES,
         leeway_seconds: float = 30.0,
@@ -79,7 +101,6 @@ class HmacIdentity:
         audience: str | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._key = OctKey.import_key(key)
         self._claim_names = claim_names
         options: dict[str, ClaimsOption] = {"exp": {"essential": True}}
         if issuer is not None:
@@ -88,18 +109,16 @@ class HmacIdentity:
             options["aud"] = {"essential": True, "value": audience}
         self._registry = JWTClaimsRegistry(now=lambda: math.floor(now()), leeway=math.ceil(leeway_seconds), **options)
 
-    async def verify(self, token: str) -> Claims:
-        """See Identity."""
-        claims = self._verified(token)
+    def claims(self, token: str, key: VerifyingKey) -> Claims:
+        """The claims of a token that `header_of` found well formed. Raises Refused(UNAUTHENTICATED)."""
+        claims = self._claims(token, key)
         if claims is None:
             raise Refused(Code.UNAUTHENTICATED)
         return claims
 
-    def _verified(self, token: str) -> Claims | None:
-        if len(token) > MAX_TOKEN_CHARACTERS or not _TOKEN.fullmatch(token):
-            return None
+    def _claims(self, token: str, key: VerifyingKey) -> Claims | None:
         try:
-            payload = jws.deserialize_compact(token, self._key, algorithms=[ALGORITHM]).payload
+            payload = jws.deserialize_compact(token, key.key, registry=_Algorithms(key.algorithms)).payload
             document = strict_json.loads(payload or b"")
             if not isinstance(document, dict):
                 return None
@@ -108,6 +127,62 @@ class HmacIdentity:
         except (JoseError, ValueError, TypeError, OverflowError, RecursionError):
             return None
         return claims_from(document, self._claim_names)
+
+
+class _Algorithms(jws.JWSRegistry):
+    """Exactly these algorithms. Parameters of a header that nobody here knows are ignored (RFC 7515 4), but for those that are critical."""
+
+    max_header_length = MAX_TOKEN_CHARACTERS
+
+    def __init__(self, allowed: Collection[str]) -> None:
+        super().__init__(algorithms=allowed, strict_check_header=False)
+
+    def get_alg(self, name: str) -> Any:
+        if self.allowed is None or name not in self.allowed:
+            raise UnsupportedAlgorithmError(name)
+        # Without the library's warning about EdDSA: issuers go on to call Ed25519 so (RFC 9864).
+        return self.algorithms[name]
+
+
+def header_of(token: str) -> Header:
+    """The header of a well formed token. Raises Refused(UNAUTHENTICATED)."""
+    header = _header(token)
+    if header is None:
+        raise Refused(Code.UNAUTHENTICATED)
+    return header
+
+
+def _header(token: str) -> Header | None:
+    if len(token) > MAX_TOKEN_CHARACTERS or not _TOKEN.fullmatch(token):
+        return None
+    encoded = token.partition(".")[0]
+    try:
+        header = strict_json.loads(base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)))
+    except (strict_json.NotStrictJson, ValueError):
+        return None
+    if not isinstance(header, dict):
+        return None
+    algorithm, key_id = header.get("alg"), header.get("kid")
+    if not isinstance(algorithm, str) or not (key_id is None or isinstance(key_id, str)):
+        return None
+    return Header(algorithm, key_id)
+
+
+class HmacIdentity:
+    """Tokens signed with one shared key (HS256)."""
+
+    def __init__(self, key: bytes, checks: TokenChecks | None = None) -> None:
+        self._key = VerifyingKey(OctKey.import_key(key), frozenset({ALGORITHM}))
+        self._checks = checks or TokenChecks()
+
+    async def verify(self, token: str) -> Claims:
+        """See Identity."""
+        header_of(token)
+        return self._checks.claims(token, self._key)
+
+    async def ready(self) -> bool:
+        """See Identity."""
+        return True
 
 
 def claims_from(document: Mapping[str, strict_json.Json], names: ClaimNames) -> Claims | None:

@@ -172,7 +172,7 @@ def refusals(spec: RouteSpec) -> frozenset[Code]:
     """Every problem that the route can answer with: its own, and what its kind of caller, its body, its query and its path bring along."""
     found = {Code.INTERNAL_ERROR, *spec.refuses}
     if not isinstance(spec.caller, Anybody):
-        found |= {Code.UNAUTHENTICATED, Code.ACCOUNT_INACTIVE, Code.DATABASE_UNAVAILABLE}
+        found |= {Code.UNAUTHENTICATED, Code.IDENTITY_UNAVAILABLE, Code.ACCOUNT_INACTIVE, Code.DATABASE_UNAVAILABLE}
         if spec.method not in SAFE_METHODS:
             found.add(Code.ORIGIN_NOT_ALLOWED)
     if isinstance(spec.caller, Operator):

@@ -11,8 +11,8 @@ browsers call the API from its own origin. What a query holds besides is ignored
 
 CALLING: Final = """\
 `Authorization: Bearer <JWT>`, or the same token in the session cookie that `GATEWAY_SESSION_COOKIE` names. With the cookie, a request
-that changes something needs an `Origin` from `GATEWAY_ALLOWED_ORIGINS`. Claims: `sub`, `groups`, `roles`, `exp` (required). What
-you may not see is 404, exactly like what does not exist."""
+that changes something needs an `Origin` from `GATEWAY_ALLOWED_ORIGINS`. Claims: `sub`, `groups`, `roles`, `exp` (required); how
+to use your identity provider is in [identity.md](identity.md). What you may not see is 404, exactly like what does not exist."""
 
 SUBMITTING: Final = """\
 - `submission_id`: made up by the client for this message, 1 to 200 visible ASCII characters. It is what makes a repeated request

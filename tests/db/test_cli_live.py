@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from gateway.cli import main
 from tests.db.world import everything_in
+from tests.support.issuer import AUDIENCE, ISSUER, ec, issuing, public, rsa
 from tests.support.scripted_upstream import ScriptedUpstream
 from tests.support.stack import ENCRYPTION_KEY, Stack, environment, token
 from tests.support.upstream_script import Answer, Script, event, failed, finished, message, started, tool
@@ -98,6 +99,21 @@ async def test_check_finds_what_is_well_and_what_is_not(shell: Shell, tmp_path: 
     assert "its token does not open: no_key" in (await shell("check", status=1))[0]
     await shell("apps", "disable", "a")
     assert "its token does not open: no_key" in (await shell("check", status=1))[0]
+
+
+async def test_check_asks_the_identity_provider(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with issuing(public(rsa()), public(ec())) as issuer:
+        monkeypatch.delenv("GATEWAY_JWT_KEY")
+        for name, value in (("JWKS_URL", issuer.url), ("JWT_ISSUER", ISSUER), ("JWT_AUDIENCE", AUDIENCE)):
+            monkeypatch.setenv(f"GATEWAY_{name}", value)
+        checks = (await shell.json("check"))["checks"]
+        assert checks[1] == {"about": "identity provider", "ok": True, "says": "answers with 2 usable keys"}
+        issuer.entries = [{"kty": "oct", "k": "AAAA"}]
+        assert "gives no keys: no_usable_key" in (await shell("check", status=1))[0]
+        issuer.away = True
+        out, _ = await shell("check", status=1)
+        assert "gives no keys: disconnected" in out
+        assert "schema" in out  # one that is away hides nothing else
 
 
 async def test_o36_check_finds_a_replica_with_other_keys_and_readiness_warns_of_it(shell: Shell, database_url: str) -> None:

@@ -29,7 +29,7 @@ from gateway.domain.ids import ApplicationId, RunId
 from gateway.domain.limits import ActiveLimits
 from gateway.http_client import HttpClient
 from gateway.identity.accounts import AccessCheck
-from gateway.identity.tokens import HmacIdentity, sign_token
+from gateway.identity.tokens import HmacIdentity, Identity, sign_token
 from gateway.runs.history import History
 from gateway.runs.live import LiveRun, LiveRuns
 from gateway.runs.look_up import LookUp
@@ -207,6 +207,7 @@ async def open_world(
     *,
     settings: WebSettings | None = None,
     demo: Demo | None = None,
+    identity: Identity | None = None,
     pool_url: str | None = None,
     call_seconds: float = 5.0,
 ) -> AsyncIterator[World]:
@@ -237,7 +238,7 @@ async def open_world(
                 draining=lambda: False,
             )
             services = Services(
-                identity=HmacIdentity(KEY),
+                identity=identity or HmacIdentity(KEY),
                 access=access,
                 submissions=Submissions(gate=gate, reads=reads, begin=begun.begin, own=begun.own),
                 streams=Streams(live_runs=begun.live_runs, reads=reads, draining=lambda: False),

@@ -125,9 +125,9 @@ def test_a_token_is_what_the_server_accepts(capsys: pytest.CaptureFixture[str], 
     assert main(["--json", "token", "alice"]) == 0
     assert json.loads(capsys.readouterr().out).keys() == {"token"}
     monkeypatch.delenv("GATEWAY_JWT_KEY")
-    from gateway.identity.tokens import ClaimNames
+    from gateway.identity.tokens import ClaimNames, TokenChecks
 
-    claims = asyncio.run(HmacIdentity(JWT_KEY.encode(), claim_names=ClaimNames(groups="teams")).verify(token))
+    claims = asyncio.run(HmacIdentity(JWT_KEY.encode(), TokenChecks(claim_names=ClaimNames(groups="teams"))).verify(token))
     assert (claims.subject, claims.groups, claims.operator) == ("alice", frozenset({"a", "b"}), True)
 
 

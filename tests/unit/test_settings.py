@@ -136,6 +136,7 @@ def test_all_faults_come_at_once() -> None:
         ({"GATEWAY_JWT_KEY": JWT_KEY, "GATEWAY_JWKS_URL": "https://idp.example/keys"}, "GATEWAY_JWT_KEY"),
         ({"API_ENCRYPTION_KEYS_PREVIOUS": KEY}, "API_ENCRYPTION_KEYS_PREVIOUS"),
         ({"GATEWAY_JWT_KEY": "ü" * 15}, "GATEWAY_JWT_KEY"),
+        ({"GATEWAY_JWT_KEY": "-----BEGIN PUBLIC KEY-----" + "x" * 100}, "GATEWAY_JWT_KEY"),
         ({"GATEWAY_PORT": "tcp://10.0.0.1:8080"}, "GATEWAY_PORT"),
         ({"GATEWAY_SECRETS_DIR": "/no/such/directory"}, "GATEWAY_SECRETS_DIR"),
     ],
@@ -150,11 +151,38 @@ def test_a_server_needs_more_than_a_command() -> None:
         assert set(faults({key: value for key, value in SERVING.items() if key != name}, serving=True)) == {name}
 
 
-def test_key_sets_are_refused_until_they_are_served() -> None:
-    environ = {**SERVING, "GATEWAY_JWKS_URL": "https://idp.example/keys"}
+def test_a_key_set_needs_issuer_and_audience() -> None:
+    environ = {**SERVING, "GATEWAY_JWKS_URL": "https://idp.example/keys", "GATEWAY_JWT_ISSUER": "https://idp.example"}
     del environ["GATEWAY_JWT_KEY"]
-    assert load_settings(environ).jwks_url == "https://idp.example/keys"
-    assert set(faults(environ, serving=True)) == {"GATEWAY_JWKS_URL"}
+    assert load_settings({**environ, "GATEWAY_JWT_AUDIENCE": "gateway"}, serving=True).jwks_url == "https://idp.example/keys"
+    assert set(faults(environ, serving=True)) == {"GATEWAY_JWT_AUDIENCE"}
+    del environ["GATEWAY_JWT_ISSUER"]
+    assert set(faults({**environ, "GATEWAY_JWT_AUDIENCE": "gateway"}, serving=True)) == {"GATEWAY_JWT_ISSUER"}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://idp.example/keys",
+        "https://user:secret@idp.example/keys",
+        "https://idp.example/keys#x",
+        "https://169.254.169.254/keys",
+        "https://127.0.0.1/keys",
+        "https://10.0.0.1/keys",
+        "https://idp.example/keys?a b",
+        "ftp://idp.example/keys",
+        "file:///etc/keys.json",
+        "idp.example/keys",
+    ],
+)
+def test_a_key_set_has_an_address_as_providers_have(url: str) -> None:
+    assert set(faults({"GATEWAY_JWKS_URL": url})) == {"GATEWAY_JWKS_URL"}
+
+
+def test_a_key_set_may_be_in_the_own_network_or_have_a_query() -> None:
+    own = {"GATEWAY_JWKS_URL": "http://idp:8080/realms/a/certs", "GATEWAY_TRUSTED_UPSTREAM_HOSTS": "idp"}
+    assert load_settings(own).jwks_url == own["GATEWAY_JWKS_URL"]
+    assert load_settings({"GATEWAY_JWKS_URL": "https://idp.example/keys?p=b2c_1_sign_in"}).jwks_url is not None
 
 
 def test_names_that_others_put_there_are_no_faults() -> None:

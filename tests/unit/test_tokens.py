@@ -8,7 +8,7 @@ import json
 import pytest
 
 from gateway.domain.problems import Code, Refused
-from gateway.identity.tokens import ClaimNames, Claims, HmacIdentity, sign_token
+from gateway.identity.tokens import ClaimNames, Claims, HmacIdentity, TokenChecks, sign_token
 
 KEY = b"k" * 32
 NOW = 1_800_000_000.0
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 def identity(**options: object) -> HmacIdentity:
-    return HmacIdentity(KEY, now=lambda: NOW, **options)  # type: ignore[arg-type]
+    return HmacIdentity(KEY, TokenChecks(now=lambda: NOW, **options))  # type: ignore[arg-type]
 
 
 def signed(claims: object, *, key: bytes = KEY, header: object = None) -> str:
