@@ -100,7 +100,7 @@ def finished_first(raw: bytes) -> bool:
     Frames that cannot be read count as ignored where they cannot mean any of the three.
     """
     guard = Guard(BOUNDS)
-    kinds = []
+    kinds: list[tuple[object, bool]] = []
     for frame in guard.feed(raw):
         try:
             document = strict_json.loads(frame)
