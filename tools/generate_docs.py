@@ -36,7 +36,7 @@ from gateway.domain.states import (  # noqa: E402
     Execution,
     Persistence,
 )
-from gateway.probe.clauses import WORDINGS  # noqa: E402
+from gateway.probe.clauses import BRIDGE, NATIVE, WORDINGS, Clause, Wording  # noqa: E402
 from gateway.settings import CLIENT_NAMES, SECRETS_DIR, Group, setting_docs  # noqa: E402
 from gateway.sse_parser.events import IgnoredClass  # noqa: E402
 from gateway.sse_parser.faults import FAULTS, Detail  # noqa: E402
@@ -209,14 +209,20 @@ def events_page() -> str:
 def probe_clauses_page() -> str:
     """docs/probe-clauses.md."""
     rows = [
-        (f"`{clause.value}`", wording.rule + (" (advice)" if wording.advice else ""), wording.keeps, wording.expected, wording.remedy)
+        (f"`{clause.value}`", wording.rule + _mark(clause, wording), wording.keeps, wording.expected, wording.remedy)
         for clause, wording in WORDINGS.items()
     ]
     intro = [
         "What `gateway probe` asks of an agent service ([probe.md](probe.md)), in this order. The numbers are those of",
-        "[rules.md](rules.md); *advice* never makes a verdict.",
+        "[rules.md](rules.md); *advice* never makes a verdict; *bridge* and *native* are asked in that profile only.",
     ]
     return _page(["# Clauses of a probe", "", *intro, "", *_table(("clause", "rule", "what is kept", "expected", "what to do"), rows)])
+
+
+def _mark(clause: Clause, wording: Wording) -> str:
+    marks = [name for name, others in (("bridge", NATIVE), ("native", BRIDGE)) if clause not in others]
+    marks += ["advice"] if wording.advice else []
+    return f" ({', '.join(marks)})" if marks else ""
 
 
 def _bound_setting(detail: Detail) -> str:

@@ -81,8 +81,9 @@ def _probe(commands: "Commands") -> None:
     leaf.add_argument("url", metavar="URL", help="base URL of the service; the machine's own addresses are allowed here")
     leaf.add_argument("--assistant", required=True, metavar="ID", help="the assistant that GET /capabilities has to name")
     leaf.add_argument("--token-file", required=True, metavar="FILE|-", help=_TOKEN_FILE_HELP)
+    leaf.add_argument("--human-input", action="store_true", help="ask for the native profile; a question of the agent's is rejected")
     leaf.add_argument("--text", metavar="TEXT", help="the message that the agent gets (a short greeting)")
-    leaf.add_argument("--once", action="store_true", help="run the agent once only: leaves out the next message and two at once")
+    leaf.add_argument("--once", action="store_true", help="run the agent once only: leaves out a second message, and the decision")
 
 
 def _token(commands: "Commands") -> None:

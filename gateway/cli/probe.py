@@ -7,12 +7,12 @@ from urllib.parse import urlsplit
 from gateway.bindings.urls import normalise_base_url
 from gateway.bindings.vault import validate_token
 from gateway.cli.output import CommandFailed, Output, WrongUsage
-from gateway.cli.session import read_token, settings_of
+from gateway.cli.session import quiet_logs, read_token, settings_of
 from gateway.domain.addresses import canonical_host, canonical_hosts
 from gateway.domain.limits import MAX_TEXT_CHARACTERS
 from gateway.domain.problems import Refused
 from gateway.http_client import HttpClient
-from gateway.probe.bridge import MOST_RUNS, probe_bridge
+from gateway.probe import bridge, native
 from gateway.probe.clauses import WORDINGS
 from gateway.probe.findings import Finding, Report, Result
 from gateway.probe.watched import Target
@@ -33,10 +33,13 @@ async def probe(args: Namespace, output: Output) -> int:
     text = _GREETING if args.text is None else args.text
     if not text.strip() or len(text) > MAX_TEXT_CHARACTERS or not text_fits_upstream(text):
         raise WrongUsage("That is no message that a gateway would send.", f"Give --text 1 to {MAX_TEXT_CHARACTERS} characters.")
-    _announce(output, settings, endpoint, once=args.once)
+    most = 1 if args.once else native.MOST_RUNS if args.human_input else bridge.MOST_RUNS
+    _announce(output, settings, endpoint, most)
     async with HttpClient(connect_seconds=settings.connect_seconds, trusted_hosts=trusted) as client:
         target = Target(client, endpoint, settings.bounds, text)
-        report = await probe_bridge(target, once=args.once, tell=lambda finding: output.line(_told(finding)))
+        ask = native.probe_native if args.human_input else bridge.probe_bridge
+        with quiet_logs():
+            report = await ask(target, once=args.once, tell=lambda finding: output.line(_told(finding)))
     return _verdict(report, output)
 
 
@@ -53,8 +56,8 @@ def _endpoint(args: Namespace, trusted: frozenset[str]) -> Endpoint:
     return endpoint
 
 
-def _announce(output: Output, settings: Settings, endpoint: Endpoint, *, once: bool) -> None:
-    runs = "once, with a short message" if once else f"up to {MOST_RUNS} times, each time with one short message"
+def _announce(output: Output, settings: Settings, endpoint: Endpoint, most: int) -> None:
+    runs = "once, with a short message" if most == 1 else f"up to {most} times, for short messages"
     output.progress(f"Asking {endpoint.base_url}. The agent is run {runs}.")
     host = canonical_host(urlsplit(endpoint.base_url).hostname or "")
     if host in _LOCAL - canonical_hosts(settings.trusted_upstream_hosts):

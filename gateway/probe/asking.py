@@ -1,7 +1,9 @@
 """What every profile's probe asks with: the small calls and the messages of one service, and where findings go."""
 
+import asyncio
 import secrets
 from collections.abc import Callable
+from typing import Final
 
 from gateway.domain.evidence import LookupStatus
 from gateway.domain.ids import NativeRunId, ThreadId
@@ -15,15 +17,17 @@ from gateway.upstream.endpoint import Endpoint, endpoint_of
 from gateway.upstream.faults import UpstreamFailed, UpstreamFault
 from gateway.upstream.lookup import fetch_run_status
 
-_TOKEN_REFUSED = frozenset({401, 403})
+_TOKEN_REFUSED: Final = frozenset({401, 403})
+_LOOKUP_PAUSE_SECONDS: Final = 0.2
 
 
 class Asking:
-    """One probe on its way: whom it asks, and what it found so far."""
+    """One probe on its way: whom it asks, what it found so far. `reply_bytes` bounds a run look-up, which echoes much in one profile."""
 
-    def __init__(self, target: Target, ledger: Ledger) -> None:
+    def __init__(self, target: Target, ledger: Ledger, *, reply_bytes: int = MAX_REPLY_BODY_BYTES) -> None:
         self.target = target
         self.ledger = ledger
+        self._reply_bytes = reply_bytes
 
     def told(self, clause: Clause, call: str, answer: object) -> None:
         """The finding of a small call that had to bring something: UpstreamFailed says that it did not, and may break another clause."""
@@ -51,8 +55,23 @@ class Asking:
 
     async def look_up(self, thread_id: ThreadId, native_run_id: NativeRunId) -> LookupStatus | UpstreamFailed:
         """One run look-up."""
-        client, endpoint = self.target.client, self.target.endpoint
-        return await fetch_run_status(client, endpoint, thread_id, native_run_id, deadline_seconds=self.target.call_seconds)
+        client, endpoint, seconds = self.target.client, self.target.endpoint, self.target.call_seconds
+        max_bytes = self._reply_bytes
+        return await fetch_run_status(client, endpoint, thread_id, native_run_id, deadline_seconds=seconds, max_bytes=max_bytes)
+
+    async def look_up_settled(self, thread_id: ThreadId, native_run_id: NativeRunId) -> tuple[LookupStatus | UpstreamFailed, int]:
+        """Look-ups until the run is not active any more, or `settle_seconds` are over: the last answer, and how many were asked for it."""
+        loop = asyncio.get_running_loop()
+        until, asked = loop.time() + self.target.settle_seconds, 1
+        while (answer := await self.look_up(thread_id, native_run_id)) is LookupStatus.ACTIVE and loop.time() < until:
+            await asyncio.sleep(_LOOKUP_PAUSE_SECONDS)
+            asked += 1
+        return answer, asked
+
+    def conclude(self) -> None:
+        """Everything was asked: what no answer broke is kept."""
+        for clause in (Clause.NO_REDIRECT, Clause.REPLIES, Clause.TOKEN_HIDDEN):
+            self.ledger.ok(clause)
 
     async def message(
         self,

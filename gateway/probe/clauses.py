@@ -1,7 +1,7 @@
 """The clauses of the upstream contract that a probe can see, in the order in which they are told. Data only; the rules are those of
 docs/rules.md.
 
-A clause of a profile that is to come (human input) gets its rows here, and a module of its own beside `bridge`.
+Both profiles share the list; `BRIDGE` and `NATIVE` at its end say what is asked in which. Longer than most modules: it is one table.
 """
 
 from collections.abc import Mapping
@@ -18,11 +18,15 @@ class Clause(StrEnum):
     REACHABLE = "reachable"
     TOKEN_TAKEN = "token_taken"
     CAPABILITIES = "capabilities"
+    CAPABLE = "capable"
     TOKEN_REQUIRED = "token_required"
     TOKEN_COMPARED = "token_compared"
     THREAD = "thread"
     THREAD_FRESH = "thread_fresh"
     THREAD_NEEDS_TOKEN = "thread_needs_token"
+    STATE = "state"
+    STATE_UNKNOWN = "state_unknown"
+    STATE_NEEDS_TOKEN = "state_needs_token"
     POST_NEEDS_TOKEN = "post_needs_token"
     NO_JSON_REFUSED = "no_json_refused"
     NO_MESSAGE_REFUSED = "no_message_refused"
@@ -30,6 +34,7 @@ class Clause(StrEnum):
     LARGEST_BODY = "largest_body"
     MESSAGE_TAKEN = "message_taken"
     EVENT_STREAM = "event_stream"
+    RUN_LOCATION = "run_location"
     FRAMES = "frames"
     ORDER = "order"
     RUN_IDS = "run_ids"
@@ -47,9 +52,15 @@ class Clause(StrEnum):
     RAW_OFF = "raw_off"
     LOOKUP_DURING = "lookup_during"
     LOOKUP_AFTER = "lookup_after"
+    VERDICT = "verdict"
+    ANSWER_VERIFIED = "answer_verified"
+    PROMPT = "prompt"
+    RUN_LISTED = "run_listed"
     LOOKUP_UNKNOWN = "lookup_unknown"
     LOOKUP_OTHER_THREAD = "lookup_other_thread"
     LOOKUP_NEEDS_TOKEN = "lookup_needs_token"
+    DECISION_TAKEN = "decision_taken"
+    DECISION_APPLIED = "decision_applied"
     NEXT_MESSAGE = "next_message"
     NATIVE_FRESH = "native_fresh"
     TWO_AT_ONCE = "two_at_once"
@@ -92,6 +103,12 @@ WORDINGS: Final[Mapping[Clause, Wording]] = {
         'status 200 and strict JSON with "assistant_id" as given by --assistant, or a list "assistants" that holds it',
         "Serve GET /capabilities below the base URL, and check the spelling of --assistant.",
     ),
+    Clause.CAPABLE: Wording(
+        "E1",
+        "the assistant can ask, be answered, and keeps to one task a thread",
+        '"native_interrupt", "native_resume" and "one_task_per_thread" true, and "actions" with "approve" and "reject"',
+        "Say so in GET /capabilities, where it is so. Without it an application with human_input sends nothing.",
+    ),
     Clause.TOKEN_REQUIRED: Wording("B1", "GET /capabilities is refused without a token", _REFUSE_TOKEN, _CHECK_TOKEN),
     Clause.TOKEN_COMPARED: Wording("B1", "GET /capabilities is refused with a wrong token", _REFUSE_TOKEN, _CHECK_TOKEN),
     Clause.THREAD: Wording(
@@ -107,22 +124,35 @@ WORDINGS: Final[Mapping[Clause, Wording]] = {
         "Make a new thread for each call: the gateway refuses an id that it was given before.",
     ),
     Clause.THREAD_NEEDS_TOKEN: Wording("B1", "POST /threads is refused without a token", _REFUSE_TOKEN, _CHECK_TOKEN),
-    Clause.POST_NEEDS_TOKEN: Wording("B1", "POST /ag-ui is refused with a wrong token", _REFUSE_TOKEN, _CHECK_TOKEN),
+    Clause.STATE: Wording(
+        "E1",
+        "the state of a fresh thread can be read, and nothing is pending in it",
+        'GET /threads/{thread_id}/state: 200 and JSON with the lists "tasks", "next" and "interrupts"',
+        "Serve the state as LangGraph Agent Server does; for a thread without a run the lists are empty.",
+    ),
+    Clause.STATE_UNKNOWN: Wording(
+        "E1",
+        "a thread that was never handed out has no state",
+        "404",
+        "Answer 404: the gateway reads the state before it sends, and so notices a thread that the service lost.",
+    ),
+    Clause.STATE_NEEDS_TOKEN: Wording("B1", "the state of a thread is refused without a token", _REFUSE_TOKEN, _CHECK_TOKEN),
+    Clause.POST_NEEDS_TOKEN: Wording("B1", "a message with a wrong token is refused", _REFUSE_TOKEN, _CHECK_TOKEN),
     Clause.NO_JSON_REFUSED: Wording(
         "B4",
-        "POST /ag-ui refuses a body that is not JSON",
+        "a body that is not JSON is refused",
         "400 or 422, and nothing run",
         "Validate the body before anything runs. Any other status than the listed refusals leaves a run unknown and its user waiting.",
     ),
     Clause.NO_MESSAGE_REFUSED: Wording(
         "B4",
-        "POST /ag-ui refuses a body without a message",
+        "a body without a message is refused",
         "400 or 422, and nothing run",
         "There is exactly one user message in each body. Refuse any other number before anything runs.",
     ),
     Clause.UNKNOWN_THREAD_REFUSED: Wording(
         "B3",
-        "POST /ag-ui refuses a thread that was never handed out",
+        "a message for a thread that was never handed out is refused",
         "404, and nothing run",
         "Look the thread up first. A service that makes up a thread that it lost answers without memory, and nobody notices.",
     ),
@@ -134,15 +164,21 @@ WORDINGS: Final[Mapping[Clause, Wording]] = {
     ),
     Clause.MESSAGE_TAKEN: Wording(
         "B4",
-        "POST /ag-ui takes a message",
-        "status 200 for one user message with empty state, tools, context and forwardedProps",
-        "See what the service logs for this request; the body is described in docs/upstream-contract.md.",
+        "a message is taken",
+        "status 200 for one user message, in the body that docs/upstream-contract.md describes",
+        "See what the service logs for this request.",
     ),
     Clause.EVENT_STREAM: Wording(
         "B7",
         "the answer is an event stream in UTF-8",
         "one Content-Type: text/event-stream, charset absent or utf-8, no Content-Encoding",
         "Set the header so, and switch off compression for this route, in the proxy too.",
+    ),
+    Clause.RUN_LOCATION: Wording(
+        "E1",
+        "the response's head names the run, and the stream agrees",
+        "Content-Location: /threads/{thread_id}/runs/{run_id} of the thread, and the same run_id in the metadata event",
+        "Send the header before the first event: the gateway finds a run by it whose stream breaks.",
     ),
     Clause.FRAMES: Wording(
         "B7",
@@ -251,6 +287,30 @@ WORDINGS: Final[Mapping[Clause, Wording]] = {
         'status 200, both ids of the address, and "success" after RUN_FINISHED, "error" after RUN_ERROR',
         "Store the state before the terminal event is sent: the gateway settles broken runs by this answer.",
     ),
+    Clause.VERDICT: Wording(
+        "E4",
+        "run and state agree on what became of the run",
+        "success or interrupted, and a state that this run wrote: a question is pending, or nothing is left to do",
+        "See what the agent logs for this message. metadata.run_id of the state must name the run, also while a question is pending.",
+    ),
+    Clause.ANSWER_VERIFIED: Wording(
+        "D4",
+        "the state has what was streamed, message for message",
+        "the body read to its own end, and each streamed message in values.messages with the same id and text, and no other",
+        "Send stream_mode messages-tuple whole, keep ids of messages from stream to state, and end the body in order.",
+    ),
+    Clause.PROMPT: Wording(
+        "E3",
+        "the agent asks one question, of the form that people can answer here",
+        "exactly one interrupt, version 1 of agentifui.acceptance.confirmation (docs/approval-schemas.md)",
+        "Call interrupt() with a value of that form, once at a time.",
+    ),
+    Clause.RUN_LISTED: Wording(
+        "E1",
+        "the run is found in the list of the thread's runs",
+        "GET /threads/{thread_id}/runs: an array that holds the run, with its metadata or as the only run without",
+        "List the runs of the thread, and give each back the metadata that it came with.",
+    ),
     Clause.LOOKUP_UNKNOWN: Wording(
         "B6",
         "a run that does not exist is not found",
@@ -264,6 +324,18 @@ WORDINGS: Final[Mapping[Clause, Wording]] = {
         "Look runs up by thread and run id together.",
     ),
     Clause.LOOKUP_NEEDS_TOKEN: Wording("B1", "a run look-up is refused without a token", _REFUSE_TOKEN, _CHECK_TOKEN),
+    Clause.DECISION_TAKEN: Wording(
+        "E2",
+        "a decision is taken",
+        'status 200 and an event stream for "command": {"resume": {the interrupt\'s id: {"action": "reject"}}}',
+        "Take the map form of resume on the thread whose question is pending.",
+    ),
+    Clause.DECISION_APPLIED: Wording(
+        "E7",
+        "after a decision its question is no longer pending",
+        "a state written by the new run, without the question that was answered",
+        "A decision that is taken must reach interrupt(): the gateway never sends it again.",
+    ),
     Clause.NEXT_MESSAGE: Wording(
         "B4",
         "a thread takes another message once its run is over",
@@ -302,3 +374,42 @@ WORDINGS: Final[Mapping[Clause, Wording]] = {
         "Whatever the agent can read it can say: keep the token out of prompts, tools and errors.",
     ),
 }
+
+_BRIDGE_ONLY: Final = frozenset(
+    {
+        Clause.NO_MESSAGE_REFUSED,
+        Clause.ORDER,
+        Clause.RUN_IDS,
+        Clause.ITEM_IDS,
+        Clause.CHUNKS,
+        Clause.NATIVE_RUN,
+        Clause.NATIVE_DIFFERS,
+        Clause.NATIVE_SOON,
+        Clause.TERMINAL,
+        Clause.SUCCESS,
+        Clause.TEXT,
+        Clause.TIDY,
+        Clause.BODY_END,
+        Clause.RAW_OFF,
+        Clause.LOOKUP_AFTER,
+        Clause.NEXT_MESSAGE,
+        Clause.TWO_AT_ONCE,
+    }
+)
+_NATIVE_ONLY: Final = frozenset(
+    {
+        Clause.CAPABLE,
+        Clause.STATE,
+        Clause.STATE_UNKNOWN,
+        Clause.STATE_NEEDS_TOKEN,
+        Clause.RUN_LOCATION,
+        Clause.VERDICT,
+        Clause.ANSWER_VERIFIED,
+        Clause.PROMPT,
+        Clause.RUN_LISTED,
+        Clause.DECISION_TAKEN,
+        Clause.DECISION_APPLIED,
+    }
+)
+BRIDGE: Final = tuple(clause for clause in Clause if clause not in _NATIVE_ONLY)
+NATIVE: Final = tuple(clause for clause in Clause if clause not in _BRIDGE_ONLY)

@@ -7,6 +7,7 @@ from gateway.probe.clauses import Clause
 from gateway.probe.findings import Ledger
 from gateway.probe.watched import Watched
 from gateway.probe.words import in_words, of_post, of_stream
+from gateway.sse_parser.parser import StreamParser
 from gateway.upstream.response_decoder import BodyEnd
 
 _OF_THE_PARSER: Final = (
@@ -30,13 +31,8 @@ _BODY_ENDS: Final = {
 def judge_run(ledger: Ledger, seen: Watched) -> None:
     """The findings of a message that had to run."""
     fact = seen.fact
-    if isinstance(fact, NotSent | Rejected | BadResponse):
-        ledger.broken(*of_post(fact, seen.status))
+    if not judge_head(ledger, seen) or isinstance(fact, NotSent | Rejected | BadResponse):
         return
-    ledger.ok(Clause.MESSAGE_TAKEN)
-    ledger.ok(Clause.EVENT_STREAM)
-    if seen.token_seen:
-        ledger.broken(Clause.TOKEN_HIDDEN, "the token of --token-file stands in the stream")
     clause, told = of_stream(fact)
     if isinstance(fact, StreamBroken):
         assert clause is not None, "a stream that broke broke a clause"
@@ -53,6 +49,19 @@ def judge_run(ledger: Ledger, seen: Watched) -> None:
     _judge_manners(ledger, seen)
 
 
+def judge_head(ledger: Ledger, seen: Watched) -> bool:
+    """The findings of a response that had to be an event stream; True when it is one."""
+    fact = seen.fact
+    if isinstance(fact, NotSent | Rejected | BadResponse):
+        ledger.broken(*of_post(fact, seen.status))
+        return False
+    ledger.ok(Clause.MESSAGE_TAKEN)
+    ledger.ok(Clause.EVENT_STREAM)
+    if seen.token_seen:
+        ledger.broken(Clause.TOKEN_HIDDEN, "the token of --token-file stands in the stream")
+    return True
+
+
 def judge_refusal(ledger: Ledger, clause: Clause, seen: Watched, *, statuses: frozenset[int]) -> None:
     """The finding of a message that had to be refused: with one of `statuses`, or at least so that the gateway knows that nothing ran."""
     fact = seen.fact
@@ -64,7 +73,7 @@ def judge_refusal(ledger: Ledger, clause: Clause, seen: Watched, *, statuses: fr
         ledger.ok(clause)
     elif isinstance(fact, Rejected) and not fact.thread_busy:
         if 300 <= fact.status < 400:
-            ledger.broken(Clause.NO_REDIRECT, f"POST /ag-ui: status {fact.status}")
+            ledger.broken(Clause.NO_REDIRECT, f"the message: status {fact.status}")
         else:
             ledger.advise(clause, f"status {fact.status}: a refusal too")
     elif isinstance(fact, Rejected):
@@ -85,8 +94,8 @@ def _judge_native(ledger: Ledger, seen: Watched) -> None:
 
 
 def _judge_manners(ledger: Ledger, seen: Watched) -> None:
-    counts = seen.counts
-    assert counts is not None, "a stream was read"
+    assert isinstance(seen.parser, StreamParser), "of the bridge profile"
+    counts = seen.parser.counts
     untidy = [
         f"{number} {what}"
         for number, what in (

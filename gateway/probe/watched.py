@@ -1,4 +1,4 @@
-"""One POST /ag-ui of a probe, watched to its end by the code that serves runs: the transport, the parser, the two clocks.
+"""One message of a probe, watched to its end by the code that serves runs: the transport, the parser of its profile, the two clocks.
 
 What lives here: sending and noting. What the notes mean for the contract is `judge`'s.
 """
@@ -14,18 +14,21 @@ from gateway.domain.ids import NativeRunId
 from gateway.domain.limits import StreamBounds
 from gateway.domain.reasons import Reason
 from gateway.http_client import HttpClient
-from gateway.sse_parser.parser import Batch, Counts, StreamParser
+from gateway.sse_parser.native import NativeParser
+from gateway.sse_parser.parser import Batch, StreamParser
 from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.faults import CALL_SECONDS
 from gateway.upstream.generate import PostDeadlines, classified, post_run_input
 from gateway.upstream.open_stream import OpenStream
-from gateway.upstream.response_decoder import BodyEnd
+from gateway.upstream.response_decoder import BodyEnd, ResponseHead
 from gateway.upstream.send_gate import SendGate
 from gateway.upstream.stream_clock import StreamClock
 
 _FRAME_HEAD_BYTES: Final = 4096
 """How much of a frame is kept to name its event."""
-_EVENT_NAME: Final = re.compile(rb'"type"[ \t]*:[ \t]*"([A-Z][A-Z_]{1,39})"')
+_EVENT_NAME: Final = re.compile(rb'^event: ?([a-z|/_-]{1,40})\r?$|"type"[ \t]*:[ \t]*"([A-Z][A-Z_]{1,39})"', re.MULTILINE)
+
+Parser = StreamParser | NativeParser
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +46,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What is posted. The ids are those in it, or what a stream that answers it could never carry."""
+    """What is posted where. `parser_of` is the profile's: the parser for an event stream with that head; None: the head is not fit."""
 
     sent: bytes
-    thread_id: str = ""
-    correlation_id: str = ""
+    path: str
+    parser_of: Callable[[ResponseHead, StreamBounds], Parser | None]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,7 +67,8 @@ class Watched:
     native_run_id: NativeRunId | None = None
     native_late: bool = False
     """Something visible came before native_run."""
-    counts: Counts | None = None
+    parser: Parser | None = None
+    """What was read, for what a profile asks of it besides."""
     body_end: BodyEnd | None = None
     largest_frame_bytes: int = 0
     token_seen: bool = False
@@ -93,7 +97,7 @@ async def watch(
     """
     clock: StreamClock | None = None
     opened: OpenStream | None = None
-    reader = _Reader(target, body, on_native)
+    reader: _Reader | None = None
     gate = SendGate(lambda: True)
     try:
         async with asyncio.timeout(None) as scope:
@@ -107,11 +111,15 @@ async def watch(
             if not isinstance(judged, OpenStream):
                 return Watched(fact=judged, status=response.head.status)
             opened = judged
+            parser = body.parser_of(opened.head, target.bounds)
+            if parser is None:
+                return Watched(fact=BadResponse(ResponseFault.RUN_ID, opened.head.status), status=opened.head.status, streamed=True)
+            reader = _Reader(target, parser, on_native)
             return await reader.read(opened, clock, to_be_refused=to_be_refused)
     except TimeoutError:
         if clock is None or clock.expired is None:
             raise
-        if opened is None:
+        if opened is None or reader is None:
             return Watched(fact=BadResponse(ResponseFault.NO_RESPONSE))
         return reader.watched(StreamBroken(clock.expired, "deadline"), opened)
     finally:
@@ -124,14 +132,16 @@ async def watch(
 async def _post(target: Target, endpoint: Endpoint, body: Body, gate: SendGate) -> OpenStream | NotSentProof | ResponseFault:
     deadlines = PostDeadlines(connect_seconds=target.bounds.connect_seconds, response_seconds=target.bounds.idle_seconds)
     client = target.client
-    return await post_run_input(endpoint, body.sent, gate=gate, tls=client.tls, trusted_hosts=client.trusted_hosts, deadlines=deadlines)
+    return await post_run_input(
+        endpoint, body.sent, path=body.path, gate=gate, tls=client.tls, trusted_hosts=client.trusted_hosts, deadlines=deadlines
+    )
 
 
 class _Reader:
     """Feeds the parser line by line, which changes nothing for it, and tells one frame from the next."""
 
-    def __init__(self, target: Target, body: Body, on_native: Callable[[NativeRunId], None]) -> None:
-        self._parser = StreamParser(thread_id=body.thread_id, correlation_id=body.correlation_id, bounds=target.bounds)
+    def __init__(self, target: Target, parser: Parser, on_native: Callable[[NativeRunId], None]) -> None:
+        self._parser = parser
         self._settle_seconds = target.settle_seconds
         self._token = target.endpoint.authorization.removeprefix("Bearer ").encode("ascii")
         self._on_native = on_native
@@ -139,7 +149,11 @@ class _Reader:
         self._tail = b""
         self._frame = bytearray()
         self._frame_bytes = 0
-        self._seen = Watched(fact=StreamBroken(Reason.STREAM_ENDED, "no_event"), streamed=True)
+        self._frames = 0
+        self._seen = Watched(fact=StreamBroken(Reason.STREAM_ENDED, "no_event"), streamed=True, parser=parser)
+        if parser.native_run_id is not None:  # the response's head told it
+            self._seen.started_at = self._loop.time()
+            self._note_native(parser.native_run_id)
 
     async def read(self, opened: OpenStream, clock: StreamClock, *, to_be_refused: bool) -> Watched:
         """Until the body ends, or `settle_seconds` after the terminal event."""
@@ -151,7 +165,7 @@ class _Reader:
                 if batch.activity:
                     clock.touch()
                 fact = fact or batch.end
-            if fact is not None or (to_be_refused and self._parser.counts.frames):
+            if fact is not None or (to_be_refused and self._frames):
                 break
         fact = fact or self._parser.end()
         self._seen.ended_at = self._loop.time()
@@ -165,7 +179,6 @@ class _Reader:
         seen = self._seen
         seen.ended_at = seen.ended_at or self._loop.time()
         seen.fact, seen.status, seen.body_end = fact, opened.head.status, opened.end
-        seen.counts = self._parser.counts
         return seen
 
     async def _read_rest(self, opened: OpenStream) -> None:
@@ -182,14 +195,14 @@ class _Reader:
         self._frame += line[: _FRAME_HEAD_BYTES - len(self._frame)]
         self._frame_bytes += len(line)
         batch = self._parser.feed(line)
+        self._frames += batch.activity
         if batch.started:
             seen.started_at = self._loop.time()
         if batch.changes:
             seen.last_visible_at = self._loop.time()
             seen.first_visible_at = seen.first_visible_at or seen.last_visible_at
-        if batch.native_run_id is not None:
-            seen.native_run_id, seen.native_late = batch.native_run_id, seen.last_visible_at is not None
-            self._on_native(batch.native_run_id)
+        if batch.native_run_id is not None and seen.native_run_id is None:
+            self._note_native(batch.native_run_id)
         if isinstance(batch.end, StreamBroken):
             seen.broke_at = self._frame_in_words()
         if not line.strip(b"\r\n"):
@@ -198,10 +211,14 @@ class _Reader:
             self._frame_bytes = 0
         return batch
 
+    def _note_native(self, native_run_id: NativeRunId) -> None:
+        self._seen.native_run_id, self._seen.native_late = native_run_id, self._seen.last_visible_at is not None
+        self._on_native(native_run_id)
+
     def _frame_in_words(self) -> str:
         named = _EVENT_NAME.search(self._frame)
-        event = "" if named is None else f"{named.group(1).decode('ascii')}, "
-        return f"frame {self._parser.counts.frames}, {event}{self._frame_bytes} bytes"
+        event = "" if named is None else f"{(named[1] or named[2]).decode('ascii')}, "
+        return f"frame {self._frames}, {event}{self._frame_bytes} bytes"
 
     def _look_for_token(self, piece: bytes) -> None:
         searched = self._tail + piece

@@ -8,6 +8,7 @@ from typing import Final, assert_never
 
 from gateway.domain.evidence import (
     BadResponse,
+    LookupStatus,
     NotSent,
     Outcome,
     PostFact,
@@ -53,7 +54,7 @@ _RESPONSES: Final[Mapping[ResponseFault, tuple[Clause, str]]] = {
     ResponseFault.CHARSET: (Clause.EVENT_STREAM, "an event stream in another charset"),
     ResponseFault.CONTENT_ENCODING: (Clause.EVENT_STREAM, "an answer with a Content-Encoding, though identity was asked for"),
     ResponseFault.WRITE_ERROR: (Clause.MESSAGE_TAKEN, "the connection was closed while the request was sent"),
-    ResponseFault.RUN_ID: (Clause.NATIVE_RUN, "a response whose head names no run of the thread"),
+    ResponseFault.RUN_ID: (Clause.RUN_LOCATION, "a response whose head names no run of the thread"),
     ResponseFault.NO_RESPONSE: (Clause.MESSAGE_TAKEN, "the connection ended, or time ran out, without a response"),
 }
 
@@ -107,6 +108,14 @@ _OUTCOMES: Final[Mapping[Outcome, str]] = {
     Outcome.UNRECOGNISED: "RUN_FINISHED with an outcome that is not known",
 }
 
+LOOKED_UP: Final[Mapping[LookupStatus, str]] = {
+    LookupStatus.SUCCESS: "success",
+    LookupStatus.ERROR: "error or timeout",
+    LookupStatus.INTERRUPTED: "interrupted",
+    LookupStatus.ACTIVE: "pending or running",
+    LookupStatus.UNCLEAR: "no status, or one that is not known here",
+}
+
 
 def of_failed(call: str, failed: UpstreamFailed) -> str:
     """What one small call brought; `call` is its method and path."""
@@ -120,15 +129,15 @@ def of_post(fact: PostFact, status: int | None) -> tuple[Clause, str]:
     """The clause that is broken when a message that should run brings this instead of a stream, and what was seen."""
     match fact:
         case NotSent():
-            return Clause.REACHABLE, "POST /ag-ui: no connection could be made"
+            return Clause.REACHABLE, "the message: no connection could be made"
         case Rejected() if 300 <= fact.status < 400:
-            return Clause.NO_REDIRECT, f"POST /ag-ui: status {fact.status}"
+            return Clause.NO_REDIRECT, f"the message: status {fact.status}"
         case Rejected():
             busy = ", which says that the thread is busy" if fact.thread_busy else ""
-            return Clause.MESSAGE_TAKEN, f"POST /ag-ui: status {fact.status}{busy}"
+            return Clause.MESSAGE_TAKEN, f"the message: status {fact.status}{busy}"
         case BadResponse():
             clause, told = _RESPONSES[fact.fault]
-            return clause, f"POST /ag-ui: {told}" if status is None or status == 200 else f"POST /ag-ui: status {status}, {told}"
+            return clause, f"the message: {told}" if status is None or status == 200 else f"the message: status {status}, {told}"
         case _:
             assert_never(fact)
 

@@ -5,11 +5,12 @@ import contextlib
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import httpx
 import uvicorn
+from starlette.types import ASGIApp
 
 from agent_service.service import open_app
 from agent_service.settings import Settings, read_settings
@@ -24,12 +25,16 @@ def service_settings(database: Path, **given: object) -> Settings:
 
 
 @contextlib.asynccontextmanager
-async def running_agent_service(settings: Settings, *, graph: object = None) -> AsyncIterator[httpx.AsyncClient]:
-    """A client that may use the service; both end with the block."""
+async def running_agent_service(
+    settings: Settings, *, graph: object = None, wrap: Callable[[ASGIApp], ASGIApp] = lambda app: app
+) -> AsyncIterator[httpx.AsyncClient]:
+    """A client that may use the service; both end with the block. `wrap` puts a layer around the service."""
     async with open_app(settings, graph=graph) as app:
         listening = socket.create_server(("127.0.0.1", 0))
         base_url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        server = uvicorn.Server(uvicorn.Config(app, http="h11", ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=1))
+        server = uvicorn.Server(
+            uvicorn.Config(wrap(app), http="h11", ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=1)
+        )
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         headers = {"Authorization": f"Bearer {settings.token.get_secret_value() if settings.token else ''}"}
         try:
