@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | cks
 XDIST ?= -n 2 --dist loadgroup
 UPSTREAMS := $(patsubst tests/upstreams/%.txt,.upstreams/%/.installed,$(wildcard tests/upstreams/*.txt))
 
-.PHONY: help setup upstreams clients demo test test-all coverage check format bench docs pins
+.PHONY: help setup upstreams clients demo test test-all coverage fuzz check format bench docs pins
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -59,6 +59,10 @@ PURE := confirmation decide decode domain_values guard native_parser native_verd
 coverage: setup ## every branch of gateway/domain and gateway/sse_parser is run by the tests of them alone
 	@$(VENV)/bin/coverage run -m pytest -q $(PURE:%=tests/unit/test_%.py)
 	@$(VENV)/bin/coverage report
+
+fuzz: setup ## look for bytes that break the parser, for ten minutes (ARGS="--seconds 60 --keep")
+	@$(PY) -c 'import atheris' 2>/dev/null || { rm -f $(INSTALLED); $(MAKE) --silent setup EXTRAS=$(EXTRAS),fuzz; }
+	@$(PY) -m tests.fuzz $(ARGS)
 
 check: setup ## formatter, linter, types, import contracts, migrations, docs
 	@$(VENV)/bin/ruff format --check .

@@ -88,7 +88,7 @@ def code(response: Any) -> tuple[int, str]:
         (b'{"submission_id":"s","text":"' + b"\\u0001" * 11000 + b'"}', "text_too_long"),
     ],
 )
-async def test_bad_input_is_refused_with_its_code_and_costs_nothing(database_url: str, body: bytes, expected: str) -> None:
+async def test_o19_o27_o41_o46_bad_input_is_refused_with_its_code_and_costs_nothing(database_url: str, body: bytes, expected: str) -> None:
     async with Stack.over(database_url) as stack:
         application = await stack.application()
         ada = (await stack.replica()).client("ada")

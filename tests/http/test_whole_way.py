@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from gateway.domain.reasons import REASON_MESSAGES, Reason
-from tests.support.scripted_upstream import Answer, Script, event, failed, finished, gate, message, started
+from tests.support.scripted_upstream import Answer, Ending, Framing, Script, event, failed, finished, gate, message, started
 from tests.support.stack import Client, Stack, parse_events, text_of
 
 pytestmark = pytest.mark.anyio
@@ -299,12 +299,16 @@ async def test_run_error_keeps_what_was_shown_and_frees_the_conversation(databas
         assert again[-1].type == "RUN_FINISHED"
 
 
-async def test_a_broken_stream_is_unknown_with_its_partial_items_visible(database_url: str) -> None:
+@pytest.mark.parametrize(
+    ("framing", "ending"),
+    [("chunked", "unfinished"), ("chunked", "mid_chunk"), ("chunked", "reset"), ("chunked", "clean"), ("close", "clean")],
+)
+async def test_o01_a_broken_stream_is_unknown_with_its_partial_items_visible(database_url: str, framing: Framing, ending: Ending) -> None:
     async with Stack.over(database_url) as stack:
         application = await stack.application()
         frames = [*started(), *message("m1", "whole"), event("TEXT_MESSAGE_START", messageId="m2", role="assistant")]
         frames += [event("TEXT_MESSAGE_CONTENT", messageId="m2", delta="The invoice total is 1")]
-        stack.upstream.use(Script(ag_ui=[Answer(frames=frames, ending="unfinished")]))
+        stack.upstream.use(Script(ag_ui=[Answer(frames=frames, framing=framing, ending=ending)]))
         ada = (await stack.replica()).client("ada")
         _, events = await ada.ask(application, "s1", "hello")
         assert events[-1].data["code"] == "stream_ended"
@@ -320,6 +324,17 @@ async def test_a_broken_stream_is_unknown_with_its_partial_items_visible(databas
         blocked = await ada.submit(application, "s2", "again", run["conversation_id"])
         assert blocked.json()["code"] == "conversation_busy"
         assert stack.upstream.counts().ag_ui == 1
+
+
+async def test_o01_a_stream_that_breaks_before_the_native_id_is_for_an_operator(database_url: str) -> None:
+    async with Stack.over(database_url) as stack:
+        application = await stack.application()
+        stack.upstream.use(Script(ag_ui=[Answer(frames=started()[:1], ending="unfinished")]))
+        ada = (await stack.replica()).client("ada")
+        _, events = await ada.ask(application, "s1", "hello")
+        run = await ada.run(application, events[0].data["runId"])
+        assert (run["execution"], run["reason"], run["attention"]) == ("unknown", "stream_ended", "operator")
+        assert (stack.upstream.counts().ag_ui, stack.upstream.counts().lookups) == (1, 0)
 
 
 async def test_o35_a_redirect_is_never_followed(database_url: str) -> None:

@@ -3,9 +3,11 @@
 import json
 from collections.abc import Iterable
 
+from gateway.domain import strict_json
 from gateway.domain.evidence import StreamFact
 from gateway.domain.limits import StreamBounds
 from gateway.domain.snapshot import MessageItem
+from gateway.sse_parser.guard import Guard
 from gateway.sse_parser.parser import Batch, StreamParser
 
 THREAD = "t-1"
@@ -90,3 +92,30 @@ def read_events(*events: object, bounds: StreamBounds = BOUNDS) -> tuple[StreamP
 
 def texts(parser: StreamParser) -> list[str]:
     return [item.text for item in parser.items() if isinstance(item, MessageItem)]
+
+
+def finished_first(raw: bytes) -> bool:
+    """By the plain definition: among the frames, RUN_STARTED with our ids comes first, and RUN_FINISHED with them before any RUN_ERROR.
+
+    Frames that cannot be read count as ignored where they cannot mean any of the three.
+    """
+    guard = Guard(BOUNDS)
+    kinds: list[tuple[object, bool]] = []
+    for frame in guard.feed(raw):
+        try:
+            document = strict_json.loads(frame)
+        except strict_json.NotStrictJson:
+            if not kinds or b"RUN_" in frame or b"\\u" in frame:
+                return False
+            continue
+        if not isinstance(document, dict):
+            return False
+        kind = document.get("type")
+        if kind in ("RUN_STARTED", "RUN_FINISHED", "RUN_ERROR"):
+            ours = document.get("threadId") == "t-1" and document.get("runId") == "c-1"
+            kinds.append((kind, ours))
+            if kind != "RUN_STARTED":
+                break
+        elif not kinds:
+            return False
+    return kinds == [("RUN_STARTED", True), ("RUN_FINISHED", True)]

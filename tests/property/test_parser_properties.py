@@ -27,6 +27,7 @@ from tests.property.frames import (
     RF,
     RS,
     event,
+    finished_first,
     framed,
     ka,
     ke,
@@ -132,28 +133,6 @@ def test_no_bytes_raise_and_none_succeed(parts: list[bytes]) -> None:
     assert isinstance(fact, StreamBroken)
     assert fact.detail in set(Detail)
     assert parser.snapshot(False).canonical()
-
-
-def finished_first(raw: bytes) -> bool:
-    """By the plain definition: among the frames, RUN_STARTED with our ids comes first, and RUN_FINISHED with them before any RUN_ERROR."""
-    guard = Guard(BOUNDS)
-    kinds = []
-    for frame in guard.feed(raw):
-        try:
-            document = strict_json.loads(frame)
-        except strict_json.NotStrictJson:
-            return False
-        if not isinstance(document, dict):
-            return False
-        kind = document.get("type")
-        if kind in ("RUN_STARTED", "RUN_FINISHED", "RUN_ERROR"):
-            ours = document.get("threadId") == "t-1" and document.get("runId") == "c-1"
-            kinds.append((kind, ours))
-            if kind != "RUN_STARTED":
-                break
-        elif not kinds:
-            return False
-    return kinds == [("RUN_STARTED", True), ("RUN_FINISHED", True)]
 
 
 @given(wires(), some_cuts)
