@@ -11,6 +11,7 @@ handed on as the buffer that it was collected in, and UTF-8 is judged piece by p
 
 import codecs
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from gateway.domain.evidence import StreamBroken
@@ -91,7 +92,7 @@ class Guard:
         self.events += 1
         return True
 
-    def feed(self, data: bytes) -> list[Payload]:
+    def feed(self, data: bytes) -> Sequence[Payload]:
         """The payloads of the frames that `data` completes, in order; look at `fault` after them. Never raises for what it is fed."""
         size = len(data)
         step = self._step
@@ -104,7 +105,7 @@ class Guard:
             and size <= self._left
             and self.fault is None
         ):
-            payloads: list[Payload] = [*data[6:-2].split(b"\n\ndata: ")]
+            payloads = data[6:-2].split(b"\n\ndata: ")
             count = len(payloads)
             if (
                 data.count(b"\n") == 2 * count

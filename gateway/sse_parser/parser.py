@@ -3,6 +3,7 @@
 Remote faults are values, never exceptions; after the first fact the parser stays in it. What follows is only counted.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -222,7 +223,7 @@ class StreamParser:
             self._count_late(self._guard.feed(data))
         return _NOTHING
 
-    def _count_late(self, frames: list[Payload]) -> None:
+    def _count_late(self, frames: Collection[Payload]) -> None:
         self._late_frames += len(frames)
         if isinstance(self._fact, RunFinished | RunErrored):
             self._after_terminal += len(frames)
