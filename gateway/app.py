@@ -37,6 +37,7 @@ from gateway.runs.live import LiveRuns
 from gateway.runs.look_up import LookUp
 from gateway.runs.means import Means
 from gateway.runs.operator_reads import OperatorReads
+from gateway.runs.overview import Overview
 from gateway.runs.read import Reads
 from gateway.runs.refresh import Refresh
 from gateway.runs.resolve import OperatorActs
@@ -235,6 +236,7 @@ async def build_app(
         applications=VisibleApplications(database, vault, settings.max_active_per_app),
         operator_reads=operator_reads,
         operator_acts=OperatorActs(database, operator_reads, look_up, save, tasks.own),
+        overview=Overview(database, vault.key_ids, settings.lease_seconds, settings.max_active_per_app),
         administration=Administration(
             database, vault, settings.trusted_upstream_hosts, CapabilitiesCheck(http_client), settings.max_active_per_app
         ),

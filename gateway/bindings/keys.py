@@ -49,7 +49,12 @@ class KeyNotEverywhere(Exception):
 async def other_rings(db: Database, key_ids: Sequence[str], *, lease_seconds: float) -> list[ReplicaRow]:
     """The replicas that live and whose ring is not this one: other keys, another one that encrypts, or not told."""
     living = await leases.replicas(db, lease_seconds=lease_seconds)
-    return [replica for replica in living if replica.key_ids is None or _ring(replica.key_ids) != _ring(key_ids)]
+    return [replica for replica in living if not is_same_ring(replica.key_ids, key_ids)]
+
+
+def is_same_ring(told: Sequence[str] | None, key_ids: Sequence[str]) -> bool:
+    """Whether the same key encrypts and the same keys decrypt. Not told is not the same."""
+    return told is not None and (told[:1], set(told)) == (list(key_ids[:1]), set(key_ids))
 
 
 async def unreadable_tokens(db: Database, vault: Vault) -> AsyncIterator[UnreadableToken]:
@@ -111,8 +116,3 @@ async def _tokens(db: Database, but_key_id: str | None) -> AsyncIterator[TokenRo
         for row in page:
             yield row
         after = page[-1].owner_id
-
-
-def _ring(key_ids: Sequence[str]) -> tuple[str, frozenset[str]]:
-    """The key that encrypts, and all that decrypt."""
-    return key_ids[0] if key_ids else "", frozenset(key_ids)

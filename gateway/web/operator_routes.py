@@ -1,4 +1,4 @@
-"""What operators ask and do over HTTP. The use cases are `gateway.runs.operator_reads` and `gateway.runs.resolve`."""
+"""What operators ask and do over HTTP. The use cases are `gateway.runs.operator_reads`, `resolve` and `overview`."""
 
 from typing import Annotated, Final
 from uuid import UUID
@@ -22,6 +22,7 @@ from gateway.runs.operator_reads import (
     operator_run_detail_json,
     operator_runs_json,
 )
+from gateway.runs.overview import OverviewJson
 from gateway.web.call import JSON, OPERATOR, Call, Group, Method, Operator, RouteSpec, json_response
 from gateway.web.query import PageQuery, one, page_of
 
@@ -92,6 +93,11 @@ async def list_audit(call: Call, _: Access) -> ASGIApp:
     return json_response(audit_page_json(page))
 
 
+async def read_overview(call: Call, _: Access) -> ASGIApp:
+    """GET /overview."""
+    return json_response(await call.services.overview.read())
+
+
 def _run(call: Call) -> RunId:
     return RunId(call.path_id("run_id"))
 
@@ -114,6 +120,16 @@ def _application(text: str | None) -> ApplicationId | None:
 
 
 ROUTES: Final = (
+    RouteSpec(
+        path=f"{OPERATOR}/overview",
+        method=Method.GET,
+        name="operator_read_overview",
+        group=Group.OPERATORS,
+        caller=Operator(read_overview),
+        answers=JSON,
+        about="Live numbers: what is under way, what waits for somebody, the replicas, and what came to nothing within a day.",
+        returns={200: OverviewJson},
+    ),
     RouteSpec(
         path=f"{OPERATOR}/runs",
         method=Method.GET,

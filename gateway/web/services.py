@@ -13,6 +13,7 @@ from gateway.identity.accounts import AccessCheck
 from gateway.identity.tokens import Identity
 from gateway.runs.history import History
 from gateway.runs.operator_reads import OperatorReads
+from gateway.runs.overview import Overview
 from gateway.runs.read import Reads
 from gateway.runs.refresh import Refresh
 from gateway.runs.resolve import OperatorActs
@@ -79,6 +80,7 @@ class Services:
     applications: VisibleApplications
     operator_reads: OperatorReads
     operator_acts: OperatorActs
+    overview: Overview
     administration: Administration
     health: Health
     settings: WebSettings = field(default_factory=WebSettings)

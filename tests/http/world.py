@@ -34,6 +34,7 @@ from gateway.runs.history import History
 from gateway.runs.live import LiveRun, LiveRuns
 from gateway.runs.look_up import LookUp
 from gateway.runs.operator_reads import OperatorReads
+from gateway.runs.overview import Overview
 from gateway.runs.read import Reads
 from gateway.runs.refresh import Refresh
 from gateway.runs.resolve import OperatorActs
@@ -248,6 +249,7 @@ async def open_world(
                 applications=VisibleApplications(database, VAULT, 50),
                 operator_reads=operator_reads,
                 operator_acts=OperatorActs(database, operator_reads, look_up, Save(database), begun.own),
+                overview=Overview(database, VAULT.key_ids, 30.0, 50),
                 administration=Administration(database, VAULT, {"127.0.0.1"}, CapabilitiesCheck(http_client), 50),
                 health=health,
                 settings=replace(chosen, allowed_origins=chosen.allowed_origins | {base_url_of(bound)}),
