@@ -34,7 +34,7 @@ limit %(limit)s::integer
 -- Runs of a period that came to nothing, by why: what was not sent, and what the service did not do.
 select r.execution, r.reason, count(*) as runs
 from run r
-where r.created_at > clock_timestamp() - make_interval(secs => %(period_seconds)s::double precision)
+where r.created_at > now() - make_interval(secs => %(period_seconds)s::double precision)
     and r.execution in ('released', 'failed') and r.reason is not null
 group by r.execution, r.reason
 order by runs desc, r.execution, r.reason

@@ -1,6 +1,7 @@
 """Operators over the whole stack: what they see, and what they may record of a run in each state."""
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ import psycopg
 import pytest
 
 from gateway.domain.ids import ApplicationId
+from gateway.web.routes import PUBLIC_ROUTES
+from tests.support.described import Described
 from tests.support.scripted_upstream import Answer, Frame, Script, event, gate, started
 from tests.support.stack import Client, Replica, Stack
 
@@ -638,3 +641,51 @@ async def test_o21_a_run_that_is_running_for_ever_is_settled_by_one_act(database
         assert (await desk.see(await desk.run(Script(), "ada", conversation_id)))["persistence"] == "saved"
         assert desk.stack.upstream.counts().ag_ui == 2
         assert await desk.audited() == [("web:olga", "run_lookup", run_id), ("web:olga", "run_resolve", run_id)]
+
+
+# --- live numbers -------------------------------------------------------------------------------------------------------------------------
+
+
+async def test_the_overview_tells_what_is_under_way_and_what_came_to_nothing(database_url: str) -> None:
+    async with office(database_url) as desk:
+        idle = await desk.stack.application()
+        other = await desk.stack.replica(desk.stack.settings(**STILL, API_ENCRYPTION_KEY=base64.b64encode(b"o" * 32).decode()))
+        for replica in (desk.replica, other):
+            await replica.gateway.heartbeat.beat()
+
+        async def overview() -> dict[str, Any]:
+            answer = await desk.operator.get("/api/operator/overview")
+            assert answer.status_code == 200, answer.text
+            await Described(PUBLIC_ROUTES).check(answer)
+            return dict(answer.json())
+
+        seen = await overview()
+        counts = ("active_runs", "waiting_runs", "unresolved_runs", "attention_runs")
+        assert [seen[name] for name in counts] == [0, 0, 0, 0]
+        assert (seen["saving"], seen["refusals"]["by_reason"]) == ({"pending": 0, "oldest_seconds": None}, [])
+        assert {replica["replica_id"]: (replica["same_keys"], replica["key_ids"]) for replica in seen["replicas"]} == {
+            str(replica.gateway.heartbeat.replica_id): (replica is desk.replica, list(replica.gateway.vault.key_ids))
+            for replica in (desk.replica, other)
+        }
+        assert all(0 <= replica["heartbeat_age_seconds"] < 30 for replica in seen["replicas"])
+
+        await desk.run(NEVER_SEEN)
+        await desk.run(BROKEN, "ben")
+        pending = await desk.run(Script(), "cid")
+        await desk.sql("update run set persistence = 'pending', finished_at = finished_at - interval '1 hour' where run_id = %s", pending)
+        await desk.run(Script(threads=[Answer(http_status=500)]), "dan")
+        desk.stack.upstream.use(Script(ag_ui=[Answer(frames=[*started(), gate("rest")])]))
+        running = await desk.replica.client("eve").submit(desk.application, "s", "hi")
+        assert running.status_code == 202
+        await desk.stack.upstream.waiting_at("rest")
+        seen = await overview()
+        assert [seen[name] for name in counts] == [3, 0, 3, 1]
+        assert seen["saving"]["pending"] == 1
+        assert 3600 <= seen["saving"]["oldest_seconds"] < 3700
+        numbers = ("active_runs", "unknown_runs", "unresolved_runs", "pending_saves", "slots")
+        assert [(app["app_id"], [app[name] for name in numbers]) for app in seen["apps"]] == [
+            (str(desk.application), [3, 2, 3, 1, 100]),
+            (str(idle), [0, 0, 0, 0, 100]),
+        ]
+        assert seen["refusals"]["by_reason"] == [{"execution": "released", "reason": "thread_failed", "runs": 1}]
+        desk.stack.upstream.release("rest")
