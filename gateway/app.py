@@ -6,7 +6,7 @@ import secrets
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
 
@@ -14,21 +14,24 @@ import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
+from gateway import __version__
 from gateway.admission.chains import SettingsChain
 from gateway.admission.gate import Gate
 from gateway.admission.local_rules import LocalRules, RuleInvalid
 from gateway.admission.moderation import Moderation, Moderator
 from gateway.bindings.administration import Administration
 from gateway.bindings.capabilities_check import CapabilitiesCheck
-from gateway.bindings.keys import other_rings, report_unreadable
+from gateway.bindings.keys import report_unreadable
 from gateway.bindings.resolve import Resolve
 from gateway.bindings.vault import KeyRing, Vault
 from gateway.bindings.visible import VisibleApplications
 from gateway.domain.fault_points import At, pass_by
+from gateway.health import ReplicaHealth
 from gateway.http_client import HttpClient
 from gateway.identity.accounts import AccessCheck
 from gateway.identity.key_sets import FetchedKeys, KeySetIdentity
 from gateway.identity.tokens import ClaimNames, HmacIdentity, Identity, TokenChecks
+from gateway.metrics import Metrics
 from gateway.reconciler.loop import Reconciler
 from gateway.runs.execute import Execute
 from gateway.runs.heartbeat import Heartbeat
@@ -46,23 +49,22 @@ from gateway.runs.streams import Streams
 from gateway.runs.submit import Submissions
 from gateway.runs.supervisor import Supervisor
 from gateway.runs.tasks import Tasks
+from gateway.scraping import Scrape, measured, watch_loop
 from gateway.settings import Fault, Settings, SettingsInvalid
 from gateway.store.database import Database
 from gateway.store.errors import StoreError
-from gateway.store.migrate import needed_version, schema_version
 from gateway.telemetry import configure_logging
+from gateway.tracing import TracedExecution, Traces, TracingMissing, open_traces, traced
 from gateway.upstream.bridge import Bridge
 from gateway.upstream.lookup import BridgeLookup
 from gateway.upstream.protocol import Upstream
 from gateway.web.routes import build_web
-from gateway.web.services import Demo, Readiness, Services, WebSettings
+from gateway.web.services import Demo, Services, WebSettings
 
 _log: Final[structlog.stdlib.BoundLogger] = structlog.get_logger("gateway.app")
 
 _CLOSE_SECONDS: Final = 5.0
 """How long the server waits for requests that are being answered once it stops listening. Streams have ended before."""
-_PROBE_SECONDS: Final = 1.0
-"""A probe's patience with the database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,8 @@ class Gateway:
     database: Database
     vault: Vault
     http_client: HttpClient
+    metrics: Metrics
+    traces: Traces | None
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -85,6 +89,7 @@ class Gateway:
         sweeping = asyncio.create_task(self.reconciler.run(), name="reconciler")
         beating = asyncio.create_task(self.heartbeat.run(), name="heartbeat")
         looking = asyncio.create_task(self._look_at_tokens(), name="look_at_tokens")
+        watching = asyncio.create_task(watch_loop(self.metrics), name="watch_loop")
         try:
             yield
         finally:
@@ -92,7 +97,10 @@ class Gateway:
             await _cancelled(sweeping)
             await self.supervisor.finish(self.settings.drain_seconds)
             await _cancelled(beating)
+            await _cancelled(watching)
             await self.http_client.aclose()
+            if self.traces is not None:
+                await self.traces.aclose()
             await self.database.close()
 
     async def _look_at_tokens(self) -> None:
@@ -107,51 +115,6 @@ class Gateway:
 async def _cancelled(task: "asyncio.Task[None]") -> None:
     task.cancel()
     await asyncio.wait({task})
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaHealth:
-    """What a probe wants to know. `keys_usable`: this replica can encrypt and decrypt; `key_ids`: of its ring.
-
-    A replica that never had the identity provider's keys would refuse everybody: where it cannot reach that, a rolling update stops.
-    """
-
-    database: Database
-    identity: Identity
-    keys_usable: bool
-    key_ids: Sequence[str]
-    lease_seconds: float
-    draining: Callable[[], bool]
-    needed: int = field(default_factory=needed_version)
-
-    async def readiness(self) -> Readiness:
-        identity, (version, warnings) = await asyncio.gather(self._identity(), self._database())
-        checks = {
-            "database": version is not None,
-            "schema": version is not None and version >= self.needed,
-            "keys": self.keys_usable,
-            "identity": identity,
-            "not_draining": not self.draining(),
-        }
-        return Readiness(all(checks.values()), checks, warnings)
-
-    async def _identity(self) -> bool:
-        try:
-            async with asyncio.timeout(_PROBE_SECONDS):
-                return await self.identity.ready()
-        except TimeoutError:
-            return False
-
-    async def _database(self) -> tuple[int | None, list[str]]:
-        version, warnings = None, list[str]()
-        try:
-            async with asyncio.timeout(_PROBE_SECONDS):
-                version = await schema_version(self.database)
-                if version >= self.needed and await other_rings(self.database, self.key_ids, lease_seconds=self.lease_seconds):
-                    warnings.append("key_rings_differ")
-        except (StoreError, TimeoutError):
-            version = None
-        return version, warnings
 
 
 async def build_app(
@@ -173,8 +136,10 @@ async def build_app(
     http_client = HttpClient(connect_seconds=settings.connect_seconds, trusted_hosts=settings.trusted_upstream_hosts)
     database = await Database.open(settings.database_url.get_secret_value(), pool_max=settings.database_pool_max)
     vault = Vault(KeyRing(settings.encryption_keys or (secrets.token_bytes(32),)))
-    tasks, live_runs = Tasks(), LiveRuns()
+    tasks, live_runs, metrics = Tasks(), LiveRuns(), Metrics()
     chosen_identity = identity or _identity(settings, http_client, tasks, clock)
+    traces = _traces(settings)
+    at = measured(traced(at, traces.record) if traces else at, metrics, clock)
     resolve = Resolve(database, vault)
     means = Means(
         database=database,
@@ -188,8 +153,10 @@ async def build_app(
         own=tasks.own,
         clock=clock,
         at=at,
+        metrics=metrics,
     )
-    supervisor = Supervisor(Execute(means), tasks, live_runs)
+    execute = Execute(means)
+    supervisor = Supervisor(TracedExecution(execute, traces.record) if traces else execute, tasks, live_runs)
     heartbeat = Heartbeat(
         database=database,
         replica_id=uuid4(),
@@ -200,8 +167,8 @@ async def build_app(
         clock=clock,
         at=at,
     )
-    look_up = LookUp(database, resolve, BridgeLookup(http_client), settings.lookup_max, settings.lookup_first_seconds, at)
-    save = Save(database, at)
+    look_up = LookUp(database, resolve, BridgeLookup(http_client), settings.lookup_max, settings.lookup_first_seconds, at, metrics)
+    save = Save(database, at, metrics)
     reconciler = Reconciler(
         database=database,
         look_up=look_up,
@@ -210,6 +177,7 @@ async def build_app(
         period_seconds=settings.reconcile_seconds,
         lookup_first_seconds=settings.lookup_first_seconds,
         at=at,
+        metrics=metrics,
     )
     access = AccessCheck(database, create_unknown=settings.accounts == "auto")
     reads = Reads(database)
@@ -218,7 +186,7 @@ async def build_app(
         database=database,
         access_check=access,
         vault=vault,
-        moderation=Moderation(database, SettingsChain(chosen_moderators).chain_of, settings.moderation_seconds, clock),
+        moderation=Moderation(database, SettingsChain(chosen_moderators).chain_of, settings.moderation_seconds, clock, metrics),
         limits=settings.active_limits,
         lease_seconds=settings.lease_seconds,
         quota_zone=settings.quota_zone,
@@ -228,7 +196,7 @@ async def build_app(
     services = Services(
         identity=chosen_identity,
         access=access,
-        submissions=Submissions(gate, reads, supervisor.begin, tasks.own),
+        submissions=Submissions(gate, reads, supervisor.begin, tasks.own, metrics),
         streams=Streams(live_runs, reads, lambda: supervisor.draining),
         reads=reads,
         refresh=Refresh(reads, look_up, save, tasks.own),
@@ -248,6 +216,18 @@ async def build_app(
             lease_seconds=settings.lease_seconds,
             draining=lambda: supervisor.draining,
         ),
+        metrics=metrics,
+        record=traces.record if traces else None,
+        scrape=Scrape(
+            metrics,
+            database,
+            settings.lease_seconds,
+            live_runs=lambda: len(live_runs),
+            browser_streams=lambda: asgi.open_streams,
+            draining=lambda: supervisor.draining,
+            heartbeat_age=lambda: heartbeat.age_seconds,
+            clock=clock,
+        ),
         settings=WebSettings(
             session_cookie=settings.session_cookie,
             allowed_origins=frozenset(settings.allowed_origins),
@@ -256,7 +236,17 @@ async def build_app(
         ),
         demo=demo,
     )
-    return Gateway(settings, build_web(services), services, supervisor, heartbeat, reconciler, database, vault, http_client)
+    asgi = build_web(services)
+    return Gateway(settings, asgi, services, supervisor, heartbeat, reconciler, database, vault, http_client, metrics, traces)
+
+
+def _traces(settings: Settings) -> Traces | None:
+    if settings.otlp_endpoint is None:
+        return None
+    try:
+        return open_traces(settings.otlp_endpoint, service_version=__version__)
+    except TracingMissing:
+        raise SettingsInvalid([Fault("GATEWAY_OTLP_ENDPOINT", "traces need the extra otel, which is not installed.")]) from None
 
 
 def _identity(settings: Settings, http_client: HttpClient, tasks: Tasks, clock: Callable[[], float]) -> Identity:
@@ -366,6 +356,7 @@ def serve(settings: Settings, *, demo: Demo | None = None, started: Callable[[in
 
     async def main() -> int:
         async with running_app(settings, demo=demo) as gateway:
+            gateway.metrics.watch_process()
             try:
                 await serve_app(settings, gateway, started=started)
             except SystemExit:  # uvicorn's way to say that it could not listen; its message is in the log

@@ -30,6 +30,7 @@ from yarl import URL
 
 from gateway.domain.addresses import canonical_hosts, is_allowed
 from gateway.domain.in_transaction import forbid_inside_transaction
+from gateway.domain.trace_context import TRACEPARENT, outgoing
 
 _KEEP_ALIVE_SECONDS: Final = 4.0
 """Idle connections are dropped before the peer drops them: uvicorn's default is 5 s, and a stale one costs a call (O-11)."""
@@ -153,7 +154,8 @@ class HttpClient:
             return _fault_of(error)
 
     async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, max_bytes: int) -> Reply | CallFault:
-        asked = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": _USER_AGENT, **headers}
+        own = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": _USER_AGENT, TRACEPARENT: outgoing()}
+        asked = {**own, **headers}
         call = _Call(URL(url, encoded=True), asked)
         if _is_literal(call.host) and not is_allowed(call.host, call.host, self.trusted_hosts):
             return CallFault.ADDRESS_NOT_ALLOWED

@@ -180,6 +180,13 @@ def _is_zone(value: str) -> str:
     return value
 
 
+def _is_otlp_endpoint(value: str | None) -> str | None:
+    parts = urlsplit(value or "http://unset")
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query or parts.fragment:
+        raise ValueError("this is http(s)://host[:port][/path], without a password; OTEL_EXPORTER_OTLP_HEADERS may carry one")
+    return value
+
+
 def _is_cookie_name(value: str | None) -> str | None:
     if value is not None and not _COOKIE_NAME.fullmatch(value):
         raise ValueError("this is not a cookie name")
@@ -257,6 +264,9 @@ class Settings(BaseSettings):
     )
     allowed_origins: Annotated[Words, AfterValidator(_are_origins)] = _setting(
         "GATEWAY_ALLOWED_ORIGINS", Group.IDENTITY, "comma-separated origins that may use unsafe methods with the cookie", (), "none"
+    )
+    otlp_endpoint: Annotated[str | None, AfterValidator(_is_otlp_endpoint)] = _setting(
+        "GATEWAY_OTLP_ENDPOINT", Group.SERVER, "base URL of an OpenTelemetry collector (OTLP over HTTP) for traces; needs the extra `otel`"
     )
     accounts: Literal["auto", "known"] = _setting(
         "GATEWAY_ACCOUNTS",

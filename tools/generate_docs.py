@@ -44,6 +44,7 @@ from gateway.sse_parser.treatment import CUSTOM_NOTES, OUTCOME_NOTES, OUTCOMES, 
 from gateway.web.pages import load_pages  # noqa: E402
 from gateway.web.routes import DEMO_ROUTES, PUBLIC_ROUTES, page_routes  # noqa: E402
 from tools.api_page import api_lines  # noqa: E402
+from tools.telemetry_pages import logs_lines, metrics_lines  # noqa: E402
 
 _State = TypeVar("_State", Execution, Persistence)
 
@@ -312,6 +313,8 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "probe-clauses": probe_clauses_page,
     "cli": cli_page,
     "approval-schemas": approval_schemas_page,
+    "metrics": lambda: _page(metrics_lines()),
+    "logs": lambda: _page(logs_lines(ROOT)),
 }
 
 

@@ -19,7 +19,8 @@ BEGIN, END = "# pins: begin (tools/pins.py)", "# pins: end"
 def resolve() -> list[str]:
     """All packages of all extras for every platform, as `name==version [; marker]`."""
     command = ["uv", "pip", "compile", "--quiet", "--universal", "--no-header", "--no-annotate", "--no-emit-index-url"]
-    extras = ["--extra", "dev", "--extra", "agent", "--extra", "embedded", "--extra", "fuzz", "--python-version", "3.11", "--upgrade"]
+    extras = [part for extra in ("dev", "agent", "embedded", "fuzz", "otel") for part in ("--extra", extra)]
+    extras += ["--python-version", "3.11", "--upgrade"]
     done = subprocess.run([*command, *extras, str(PYPROJECT)], check=True, capture_output=True, text=True, cwd=ROOT)
     lines = [line.strip() for line in done.stdout.splitlines()]
     return sorted([line for line in lines if "==" in line] + [f"uv=={uv_version()}"], key=str.lower)

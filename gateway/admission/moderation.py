@@ -17,6 +17,7 @@ import structlog
 
 from gateway.domain.ids import AccountId, ApplicationId, SubmissionId
 from gateway.domain.problems import Code, Refused
+from gateway.metrics import MODERATOR, Metrics
 from gateway.store import moderation as store
 from gateway.store.database import Database
 from gateway.store.errors import StoreError
@@ -136,6 +137,7 @@ class Moderation:
     chain_of: Callable[[UUID | None], Awaitable[Sequence[Moderator]]]
     seconds: float
     clock: Callable[[], float]
+    metrics: Metrics = field(default_factory=Metrics)
 
     async def check(self, asked: Asked, submission_id: SubmissionId, chain_id: UUID | None) -> Passed:
         """Ask each moderator of the chain in turn. Raises Refused: moderation_refused, or moderation_unavailable for any failure.
@@ -165,7 +167,9 @@ class Moderation:
             except Exception as error:  # noqa: BLE001 - failing closed means: whatever it was, the text was not checked
                 _log.error("moderator_failed", provider=moderator.provider.value, error=type(error).__name__)
             version = judgement.version if judgement else None
-            verdicts = verdicts.and_then(Opinion(moderator.provider, version, max(self.clock() - began_at, 0.0)))
+            took = max(self.clock() - began_at, 0.0)
+            verdicts = verdicts.and_then(Opinion(moderator.provider, version, took))
+            self.metrics.observe(MODERATOR, took, moderator.provider.value, _outcome(judgement).value)
             if judgement is None:
                 await self._note(verdicts, Outcome.UNAVAILABLE, fault=fault)
                 raise Refused(Code.MODERATION_UNAVAILABLE)
@@ -203,6 +207,12 @@ class _Verdicts:
 
     def and_then(self, opinion: Opinion) -> "_Verdicts":
         return replace(self, passed=replace(self.passed, opinions=(*self.passed.opinions, opinion)))
+
+
+def _outcome(judgement: Judgement | None) -> Outcome:
+    if judgement is None:
+        return Outcome.UNAVAILABLE
+    return Outcome.ALLOWED if judgement.allowed else Outcome.REFUSED
 
 
 def _refused(categories: Sequence[str]) -> Refused:

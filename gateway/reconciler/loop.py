@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
@@ -11,6 +11,7 @@ import structlog
 from gateway.domain.fault_points import At, Step, pass_by, through
 from gateway.domain.raised_at import raised_at
 from gateway.domain.states import Execution
+from gateway.metrics import LEASES_LOST, SWEEP_FAILURES, Metrics
 from gateway.runs.look_up import LookUp
 from gateway.runs.save import Save
 from gateway.store import leases
@@ -31,6 +32,7 @@ class Reconciler:
     period_seconds: float
     lookup_first_seconds: float
     at: At = pass_by
+    metrics: Metrics = field(default_factory=Metrics)
 
     async def run(self) -> None:
         """Sweep until cancelled. Look-ups wait for other services, so they have a loop of their own: a slow one delays nobody's expiry."""
@@ -55,8 +57,10 @@ class Reconciler:
         try:
             await step()
         except StoreError as error:
+            self.metrics.count(SWEEP_FAILURES)
             _log.warning("sweep_step_failed", error=type(error).__name__)
         except Exception as error:  # noqa: BLE001 - the loop must outlive whatever one run's row can do to it
+            self.metrics.count(SWEEP_FAILURES)
             _log.error("sweep_step_broken", error=type(error).__name__, raised_at=raised_at(error))
 
     async def _expire(self) -> None:
@@ -66,6 +70,7 @@ class Reconciler:
         expired = await through(self.at, Step.EXPIRE, leases.expire(self.database, lookup_first_seconds=self.lookup_first_seconds))
         for execution, rows in ((Execution.RELEASED, released), (Execution.UNKNOWN, expired)):
             for row in rows:
+                self.metrics.count(LEASES_LOST, execution.value)
                 _log.warning("lease_lost", run_id=str(row.run_id), execution=execution.value)
 
     async def _look_up(self) -> None:

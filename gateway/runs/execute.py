@@ -48,6 +48,7 @@ class _Execution:
         self._thread_bound = False
         self._response: OpenStream | None = None
         self._reading: Reading | None = None
+        self._posted_at: float | None = None
 
     async def run(self) -> None:
         fact: Fact
@@ -59,7 +60,8 @@ class _Execution:
             run_id = str(self._live.admitted.run_id)
             _log.error("run_broken", run_id=run_id, error=type(error).__name__, raised_at=raised_at(error))
             fact = self._broken_off(Reason.STREAM_ENDED)
-        ended = Ended(fact, self._reading, self._response, self._thread_bound, bytes_may_have_left=self._window.seal() is None)
+        may_have_left = self._window.seal() is None
+        ended = Ended(fact, self._reading, self._response, self._thread_bound, bytes_may_have_left=may_have_left, posted_at=self._posted_at)
         # A task of its own: a cancellation that comes now must not cut a commit short.
         await asyncio.shield(self._means.own(Settle(self._means, self._live, ended)(), "settle"))
 
@@ -94,6 +96,7 @@ class _Execution:
         try:
             async with asyncio.timeout(None) as scope:
                 clock = StreamClock(self._means.bounds, scope)
+                self._posted_at = self._means.clock()
                 post = self._means.upstream.generate(application.endpoint, application.capabilities_key, request, self._window.gate)
                 opened = await through(self._means.at, Step.POST, post)
                 if isinstance(opened, NotSent | Rejected | BadResponse):

@@ -37,10 +37,16 @@ class Heartbeat:
     clock: Callable[[], float]
     at: At = pass_by
     _good_since: float | None = field(default=None, init=False)
+    _last_good: float | None = field(default=None, init=False)
 
     def may_expire(self) -> bool:
         """Whether a full lease has passed since the first good beat in a row."""
         return self._good_since is not None and self.clock() - self._good_since >= self.lease_seconds
+
+    @property
+    def age_seconds(self) -> float | None:
+        """Since the last good beat; None before the first."""
+        return None if self._last_good is None else self.clock() - self._last_good
 
     async def run(self) -> None:
         """Beat until cancelled. A replica without runs beats as well."""
@@ -64,6 +70,7 @@ class Heartbeat:
             self._good_since = None
             _log.warning("heartbeat_failed", error=type(error).__name__, raised_at=raised_at(error))
             return False
+        self._last_good = sent_at
         if self._good_since is None:
             self._good_since = sent_at
         return True

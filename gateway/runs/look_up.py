@@ -3,7 +3,7 @@
 Claim, then HTTP, then a guarded write. Nothing here can send a POST that executes: it gets a RunLookup, and an import contract holds.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -15,6 +15,7 @@ from gateway.domain.evidence import LookedUp, LookupStatus
 from gateway.domain.fault_points import At, Step, pass_by, through
 from gateway.domain.ids import ApplicationId, ConversationId, NativeRunId, RunId, ThreadId
 from gateway.domain.states import Attention, Execution
+from gateway.metrics import LOOKUPS, Metrics
 from gateway.runs.read import POLL_SECONDS
 from gateway.store import lookups as store
 from gateway.store.database import Database
@@ -37,6 +38,7 @@ class LookUp:
     budget: int
     first_seconds: float
     at: At = pass_by
+    metrics: Metrics = field(default_factory=Metrics)
 
     async def claim_due(self) -> "list[Claimed]":
         """Take what is due now, at most AT_ONCE."""
@@ -64,6 +66,7 @@ class LookUp:
             return
         asked = self.lookup.look_up(application.endpoint, ThreadId(row.thread_id), NativeRunId(row.native_run_id))
         answer = await through(self.at, Step.LOOKUP, asked)
+        self.metrics.count(LOOKUPS, answer.status.value)
         transition = decide(Execution.UNKNOWN, answer)
         _log.info("looked_up", run_id=str(row.run_id), status=answer.status.value)
         if transition is None:

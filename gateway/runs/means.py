@@ -8,6 +8,7 @@ from gateway.bindings.resolve import Resolve
 from gateway.domain.fault_points import At, Step, pass_by, through
 from gateway.domain.ids import RunId
 from gateway.domain.limits import StreamBounds
+from gateway.metrics import Metrics
 from gateway.runs.submit import Own
 from gateway.runs.until_committed import until_committed
 from gateway.store.database import Database
@@ -32,6 +33,7 @@ class Means:
     clock: Callable[[], float]
     at: At = pass_by
     reading: set[RunId] = field(default_factory=set)
+    metrics: Metrics = field(default_factory=Metrics)
 
     async def committed(self, step: Step, write: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:
         """Repeat `write`, which is `step` and is guarded, until the database confirmed it."""

@@ -42,6 +42,8 @@ class Reading:
         self._token = live.admitted.attempt_token
         self.parser = StreamParser(thread_id=thread_id, correlation_id=str(live.admitted.correlation_id), bounds=means.bounds)
         self.started = False
+        self.first_text_at: float | None = None
+        """On the clock of the means."""
         self._over = False
         self._news = asyncio.Event()
         self._held: list[bytes] | None = None
@@ -51,8 +53,8 @@ class Reading:
 
     async def to_end(self, response: OpenStream, clock: StreamClock) -> StreamFact:
         """Read until the first terminal event, which settles; the socket's end is not waited for. Or until the body ends."""
-        shows_text = False
         async for piece in response:
+            gathers = self.first_text_at is not None  # the first text goes out at once
             batch = self.parser.feed(piece)
             if batch.activity:
                 clock.touch()
@@ -60,12 +62,13 @@ class Reading:
                 self._note_start(batch)
             if batch.changes:
                 self._changed = True
+                if not gathers:
+                    self.first_text_at = self._means.clock()
                 self._publish(self._live.frames.changes(batch.changes))
             if batch.end is not None:
                 return batch.end
-            if shows_text:
+            if gathers:
                 await self._gather()
-            shows_text = shows_text or bool(batch.changes)  # the first text goes out at once
         return self.parser.end()
 
     def stop(self) -> None:

@@ -1,6 +1,6 @@
 """Saving what is pending: the same stored bytes, verified, written as items once (contract D5). Never a second model call."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
@@ -8,6 +8,7 @@ import structlog
 from gateway.domain import snapshot as snapshots
 from gateway.domain.fault_points import At, Step, pass_by, through
 from gateway.domain.ids import RunId
+from gateway.metrics import SAVES, Metrics
 from gateway.store import saves as store
 from gateway.store.database import Database
 from gateway.store.errors import StoreError
@@ -23,6 +24,7 @@ class Save:
 
     database: Database
     at: At = pass_by
+    metrics: Metrics = field(default_factory=Metrics)
 
     async def due(self) -> None:
         """Save what is due now."""
@@ -43,11 +45,14 @@ class Save:
     async def _save(self, row: PendingRow) -> None:
         run_id = RunId(row.run_id)
         if snapshots.sha256(row.body) != row.sha256:
+            self.metrics.count(SAVES, "hash_differs")
             _log.error("snapshot_hash_differs", run_id=str(run_id))
             return
         try:
             saved = await through(self.at, Step.SAVE, store.save(self.database, run_id, snapshots.parse(row.body), row.sha256))
         except (StoreError, ValueError) as error:
+            self.metrics.count(SAVES, "failed")
             _log.error("save_failed", run_id=str(run_id), error=type(error).__name__)
             return
+        self.metrics.count(SAVES, "saved" if saved else "not_pending")
         _log.info("saved", run_id=str(run_id), saved=saved)

@@ -15,6 +15,7 @@ from gateway.domain.ids import NativeRunId
 from gateway.domain.reasons import Reason
 from gateway.domain.snapshot import Snapshot
 from gateway.domain.states import Attention, Execution, Persistence
+from gateway.metrics import FIRST_TEXT, RUNS_ENDED, STREAM_BYTES, STREAM_EVENTS, STREAM_FAULTS, STREAM_SECONDS
 from gateway.runs.live import LiveRun
 from gateway.runs.means import Means
 from gateway.runs.read import run_view
@@ -44,13 +45,14 @@ _log: Final[structlog.stdlib.BoundLogger] = structlog.get_logger("gateway.runs.s
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How an execution ended and what is known of it. `bytes_may_have_left`: False is proven."""
+    """How an execution ended and what is known of it. `bytes_may_have_left`: False is proven. `posted_at`: on the clock of the means."""
 
     fact: Fact
     reading: Reading | None
     response: OpenStream | None
     thread_bound: bool
     bytes_may_have_left: bool
+    posted_at: float | None = None
 
     @property
     def native_run_id(self) -> NativeRunId | None:
@@ -88,6 +90,7 @@ class Settle:
         else:
             await self._settle(self._ended.fact)
         view = self._live.view
+        self._count()
         _log.info(
             "run_ended",
             run_id=str(self._run_id),
@@ -96,6 +99,20 @@ class Settle:
             persistence=view.persistence.value,
             reason=view.reason.value if view.reason else None,
         )
+
+    def _count(self) -> None:
+        metrics, view, ended = self._means.metrics, self._live.view, self._ended
+        metrics.count(RUNS_ENDED, view.execution.value, view.reason.value if view.reason else "none")
+        if isinstance(ended.fact, StreamBroken):
+            metrics.count(STREAM_FAULTS, ended.fact.detail)
+        if ended.reading is None or ended.posted_at is None:
+            return
+        counts = ended.reading.parser.counts
+        metrics.count(STREAM_BYTES, by=counts.stream_bytes)
+        metrics.count(STREAM_EVENTS, by=counts.events)
+        metrics.observe(STREAM_SECONDS, self._means.clock() - ended.posted_at)
+        if ended.reading.first_text_at is not None:
+            metrics.observe(FIRST_TEXT, ended.reading.first_text_at - ended.posted_at)
 
     async def _release(self, fact: NotSent) -> None:
         write = partial(store.release, self._means.database, self._run_id, self._token, fact.reason, fact.proof)

@@ -2,14 +2,16 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from gateway.admission.gate import Admitted, Checked, Gate, Replayed
 from gateway.domain.ids import ApplicationId
+from gateway.domain.problems import Refused
 from gateway.domain.quota import RuleState
 from gateway.identity.accounts import Access
 from gateway.identity.tokens import Claims
+from gateway.metrics import ADMISSIONS, Metrics
 from gateway.runs.live import LiveRun
 from gateway.runs.read import Reads, RunView
 
@@ -41,9 +43,19 @@ class Submissions:
     reads: Reads
     begin: Callable[[Admitted], LiveRun]
     own: Own
+    metrics: Metrics = field(default_factory=Metrics)
 
     async def submit(self, claims: Claims, application_id: ApplicationId, body: bytes) -> Submitted:
         """The run of the submission in `body`, admitted now or before. Raises Refused, or a store error when the database is away."""
+        try:
+            submitted = await self._submit(claims, application_id, body)
+        except Refused as refused:
+            self.metrics.count(ADMISSIONS, refused.code.value)
+            raise
+        self.metrics.count(ADMISSIONS, "replayed" if submitted.replayed else "admitted")
+        return submitted
+
+    async def _submit(self, claims: Claims, application_id: ApplicationId, body: bytes) -> Submitted:
         checked = await self.gate.check(claims, application_id, body)
         outcome: LiveRun | Replayed
         if isinstance(checked, Checked):

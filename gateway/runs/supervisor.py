@@ -1,9 +1,10 @@
 """The supervisor of a replica: starts admitted runs in tasks of its own, knows which are live, and drains them."""
 
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from typing import Any
 
 from gateway.admission.gate import Admitted
-from gateway.runs.execute import Execute
 from gateway.runs.live import LiveRun, LiveRuns
 from gateway.runs.tasks import Tasks
 
@@ -16,7 +17,7 @@ _SETTLE_SECONDS = 5.0
 class Supervisor:
     """`draining`: admits nothing new. Runs go on, whether anybody watches or not (contract D2, D3)."""
 
-    execute: Execute
+    execute: Callable[[LiveRun], Coroutine[Any, Any, None]]
     tasks: Tasks
     live_runs: LiveRuns = field(default_factory=LiveRuns)
     draining: bool = False

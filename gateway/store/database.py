@@ -15,6 +15,7 @@ import asyncio
 import select
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Final, NoReturn, Self, TypeVar
 
 import psycopg
@@ -98,6 +99,19 @@ class _Connection(psycopg.AsyncConnection[tuple[object, ...]]):
                     gen.close()
 
 
+@dataclass(frozen=True, slots=True)
+class PoolNumbers:
+    """Connections now; then requests for one since the start, how many of them waited and how long together, how many got none."""
+
+    idle: int
+    used: int
+    waiting: int
+    requests: int
+    queued: int
+    wait_seconds: float
+    errors: int
+
+
 class Database:
     """The pool of one process. Every call raises DatabaseUnavailable, or AnswerLost when a commit may have happened, in time."""
 
@@ -123,6 +137,19 @@ class Database:
         )
         await pool.open(wait=False)
         return cls(pool, call_seconds=call_seconds)
+
+    def pool_numbers(self) -> "PoolNumbers":
+        """How the pool is doing, without asking anybody."""
+        told = self._pool.get_stats()
+        return PoolNumbers(
+            idle=(idle := told.get("pool_available", 0)),
+            used=told.get("pool_size", 0) - idle,
+            waiting=told.get("requests_waiting", 0),
+            requests=told.get("requests_num", 0),
+            queued=told.get("requests_queued", 0),
+            wait_seconds=told.get("requests_wait_ms", 0) / 1000,
+            errors=told.get("requests_errors", 0),
+        )
 
     async def close(self) -> None:
         """Wait for connections on their way back, then close the pool."""

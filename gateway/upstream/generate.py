@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from gateway.domain.evidence import BadResponse, NotSent, NotSentProof, PostFact, ResponseFault
+from gateway.domain.trace_context import TRACEPARENT, outgoing
 from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.one_post import send_one_post
 from gateway.upstream.open_stream import OpenStream
@@ -79,6 +80,7 @@ async def post_run_input(
             (b"Accept", b"text/event-stream"),
             (b"Accept-Encoding", b"identity"),
             (b"User-Agent", b"agent-governance-gateway"),
+            (TRACEPARENT.encode("ascii"), outgoing().encode("ascii")),
         ],
         body=body,
         gate=gate,

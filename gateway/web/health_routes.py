@@ -1,8 +1,10 @@
-"""Liveness and readiness, for probes and balancers."""
+"""Liveness, readiness and numbers, for probes, balancers and Prometheus."""
 
+from starlette.responses import Response
 from starlette.types import ASGIApp
 from typing_extensions import TypedDict
 
+from gateway.metrics import CONTENT_TYPE
 from gateway.web.call import Call, json_response
 
 
@@ -31,3 +33,8 @@ async def readyz(call: Call) -> ASGIApp:
     readiness = await call.services.health.readiness()
     shown: ReadyJson = {"ready": readiness.ready, "checks": dict(readiness.checks), "warnings": list(readiness.warnings)}
     return json_response(shown, 200 if readiness.ready else 503)
+
+
+async def metrics(call: Call) -> ASGIApp:
+    """GET /metrics: for Prometheus. Not for browsers: a proxy in front does not pass it on (docs/metrics.md)."""
+    return Response(await call.services.scrape(), headers={"Cache-Control": "no-store", "Content-Type": CONTENT_TYPE})

@@ -230,6 +230,16 @@ PUBLIC_ROUTES: Final[tuple[RouteSpec, ...]] = (
         returns={200: health_routes.ReadyJson, 503: health_routes.ReadyJson},
     ),
     _S(
+        path="/metrics",
+        method=_M.GET,
+        name="metrics",
+        group=_G.HEALTH,
+        caller=Anybody(health_routes.metrics),
+        answers=ANYTHING,
+        about="Numbers for Prometheus ([metrics](metrics.md)). A proxy in front must not pass it on.",
+        returns={200: "text/plain"},
+    ),
+    _S(
         path="/openapi.json",
         method=_M.GET,
         name="describe",
@@ -323,7 +333,7 @@ def _description(pages: bool, demo: bool, session_cookie: str | None) -> bytes:
     return orjson.dumps(description(_table(pages, demo), session_cookie=session_cookie))
 
 
-def build_web(services: Services, *, lifespan: Lifespan[Router] | None = None) -> ASGIApp:
+def build_web(services: Services, *, lifespan: Lifespan[Router] | None = None) -> RequestContext:
     """The web part as one ASGI application. `lifespan` is Starlette's, for who wants the server to start and stop things."""
     specs = route_table(services)
     paths = dict.fromkeys(spec.path for spec in specs)
@@ -331,7 +341,8 @@ def build_web(services: Services, *, lifespan: Lifespan[Router] | None = None) -
         Route(path, Endpoint(services, path, {spec.method.value: spec for spec in specs if spec.path == path}), name=path) for path in paths
     ]
     # No redirects for a missing or added slash: a redirected POST would be sent twice.
-    return RequestContext(Router(routes, redirect_slashes=False, default=_nowhere, lifespan=lifespan))
+    router = Router(routes, redirect_slashes=False, default=_nowhere, lifespan=lifespan)
+    return RequestContext(router, metrics=services.metrics, record=services.record)
 
 
 async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:

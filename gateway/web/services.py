@@ -3,14 +3,16 @@
 `gateway.app` fills it; a route reaches nothing that is not here.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.bindings.administration import Administration
 from gateway.bindings.visible import VisibleApplications
+from gateway.domain.trace_context import Record
 from gateway.identity.accounts import AccessCheck
 from gateway.identity.tokens import Identity
+from gateway.metrics import Metrics
 from gateway.runs.history import History
 from gateway.runs.operator_reads import OperatorReads
 from gateway.runs.overview import Overview
@@ -31,6 +33,10 @@ class Readiness:
     ready: bool
     checks: Mapping[str, bool] = field(default_factory=dict)
     warnings: Sequence[str] = ()
+
+
+async def _nothing() -> bytes:
+    return b""
 
 
 class Health(Protocol):
@@ -68,7 +74,10 @@ class Demo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """Everything that routes call. `demo` is set in the demo only, and mounts its two routes."""
+    """Everything that routes call. `demo` is set in the demo only, and mounts its two routes.
+
+    `scrape`: what GET /metrics answers. `record`: takes the spans of requests; None where nobody traces.
+    """
 
     identity: Identity
     access: AccessCheck
@@ -83,5 +92,8 @@ class Services:
     overview: Overview
     administration: Administration
     health: Health
+    metrics: Metrics = field(default_factory=Metrics)
+    scrape: Callable[[], Awaitable[bytes]] = _nothing
+    record: Record | None = None
     settings: WebSettings = field(default_factory=WebSettings)
     demo: Demo | None = None

@@ -13,6 +13,7 @@ import pytest
 from gateway.domain.evidence import BadResponse, NotSent, NotSentProof, PostFact, Rejected, ResponseFault
 from gateway.domain.ids import CorrelationId, ThreadId
 from gateway.domain.in_transaction import NetworkCallInsideTransaction, inside_transaction
+from gateway.domain.trace_context import TraceContext, current_trace
 from gateway.http_client import HttpClient, verified_tls
 from gateway.upstream.endpoint import Endpoint, endpoint_of
 from gateway.upstream.generate import PostDeadlines, open_generation
@@ -91,6 +92,7 @@ async def fact_of(answering: Answering, tls: ssl.SSLContext, *, deadlines: PostD
 
 
 async def test_the_request_is_exactly_this(tls: ssl.SSLContext) -> None:
+    current_trace.set(TraceContext("1" * 32, "2" * 16, sampled=True))
     async with RawServer(answer_with(*GOOD)) as server:
         outcome = await post(server.base_url + "/base/", tls)
         assert isinstance(outcome, OpenStream)
@@ -108,6 +110,7 @@ async def test_the_request_is_exactly_this(tls: ssl.SSLContext) -> None:
             "Accept: text/event-stream\r\n"
             "Accept-Encoding: identity\r\n"
             "User-Agent: agent-governance-gateway\r\n"
+            f"traceparent: 00-{'1' * 32}-{'2' * 16}-01\r\n"
             f"Content-Length: {len(body)}\r\n"
             "Connection: close\r\n\r\n"
         ).encode()

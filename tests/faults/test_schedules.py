@@ -29,6 +29,7 @@ from gateway.domain.ids import ApplicationId, AttemptToken, RunId, ThreadId
 from gateway.domain.problems import Code, Refused
 from gateway.domain.reasons import Reason
 from gateway.domain.resolution import ResolutionOutcome
+from gateway.runs.execute import Execute
 from gateway.runs.heartbeat import Heartbeat
 from gateway.settings import SettingsInvalid, load_settings
 from gateway.store import leases, runs, saves
@@ -386,7 +387,9 @@ async def test_a_transport_that_repeats_writes_nothing_the_second_time(database_
     repeating = _RepeatingTransport()
     script = Script(ag_ui=[Answer(reset="after_request", executes=True), Answer(frames=WHOLE)])
     async with scene(database_url, script, upstream=repeating) as it:
-        repeating.upstream = it.two.gateway.supervisor.execute.means.upstream
+        execute = it.two.gateway.supervisor.execute
+        assert isinstance(execute, Execute)
+        repeating.upstream = execute.means.upstream
         await it.submit()
         await it.over()
         assert (it.posts, (await it.row())["execution"]) == (1, "unknown")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.domain.in_transaction import NetworkCallInsideTransaction, inside_transaction
+from gateway.domain.trace_context import TraceContext, current_trace
 from gateway.http_client import CallFault, HttpClient, Reply, verified_tls
 from tests.support.raw_server import (
     RawConnection,
@@ -49,6 +50,7 @@ async def get(client: HttpClient, url: str, *, deadline_seconds: float = 5, max_
 
 
 async def test_a_get_and_a_post_are_exactly_this(client: HttpClient) -> None:
+    current_trace.set(TraceContext("1" * 32, "2" * 16, sampled=False))
     async with RawServer(answer_with(OK)) as server:
         assert await get(client, server.base_url + "/a%2Fb?c=%20") == Reply(200, "application/json", b'{"a":1}')
         posted = await client.post_json(server.base_url + "/threads", body=b"{}", deadline_seconds=5, max_bytes=10)
@@ -61,6 +63,7 @@ async def test_a_get_and_a_post_are_exactly_this(client: HttpClient) -> None:
         b"Authorization: Bearer tok_X",
         b"Host: 127.0.0.1:%d" % server.port,
         b"User-Agent: agent-governance-gateway",
+        b"traceparent: 00-" + b"1" * 32 + b"-" + b"2" * 16 + b"-00",
     ]
     assert second.startswith(b"POST /threads HTTP/1.1\r\n")
     assert b"\r\nContent-Type: application/json\r\n" in second

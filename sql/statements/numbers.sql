@@ -1,0 +1,42 @@
+-- Numbers for Prometheus: asked at a scrape, from partial indexes only, so that history does not make them dearer.
+
+-- name: gauges
+-- One row a number: the metric's name, its one label or none, its value.
+with held as materialized (
+    select r.application_id, r.execution, r.lease_until, r.attention
+    from run r
+    where r.user_slot is not null
+), open as materialized (
+    select r.run_id, r.application_id, r.persistence, coalesce(r.unknown_at, r.finished_at, r.created_at) as since_at
+    from run r
+    where (r.execution in ('reserved', 'dispatched', 'running', 'unknown', 'waiting')
+            or r.persistence in ('partial', 'pending', 'incomplete'))
+        and run_is_unresolved_v1(r.execution, r.persistence, r.acknowledged_at, r.resolved_at)
+)
+select 'gateway_active_runs' as family, s.execution as label, count(h.execution)::double precision as value
+from unnest(%(slot_holding)s::text[]) as s (execution)
+left join held h on h.execution = s.execution
+group by s.execution
+union all
+select 'gateway_application_slots_held', h.application_id::text, count(*) from held h group by h.application_id
+union all
+select 'gateway_unresolved_runs', o.application_id::text, count(*) from open o group by o.application_id
+union all
+select 'gateway_unresolved_oldest_seconds', o.application_id::text, extract(epoch from clock_timestamp() - min(o.since_at))
+from open o group by o.application_id
+union all
+select 'gateway_attention_runs', null, count(*)
+from run r
+where r.attention = 'operator'
+    and (r.execution in ('reserved', 'dispatched', 'running', 'unknown', 'waiting') or r.persistence in ('partial', 'pending', 'incomplete'))
+union all
+select 'gateway_saving_backlog_runs', null, count(*) from open o where o.persistence = 'pending'
+union all
+select 'gateway_saving_oldest_seconds', null, extract(epoch from clock_timestamp() - min(o.since_at))
+from open o where o.persistence = 'pending' having count(*) > 0
+union all
+select 'gateway_lease_left_seconds', null, extract(epoch from min(h.lease_until) - clock_timestamp())
+from held h where h.execution = any (%(live)s::text[]) having count(*) > 0
+union all
+select 'gateway_replicas', null, count(*)
+from replica p where p.heartbeat_at > clock_timestamp() - make_interval(secs => %(lease_seconds)s::double precision)
