@@ -111,6 +111,7 @@ class ModelReplica:
     service: ModelUpstream
     name_of: Callable[[RunId], str]
     alive: bool = True
+    gave_up: bool = False
     pausing: bool = True
     pausing_admission: bool = False
     paused: list[Paused] = field(default_factory=list)
@@ -188,7 +189,11 @@ class ModelReplica:
             whose = self.service.asking.get() or _doing.get()
             paused = Paused(self.name, point, whose, asyncio.get_running_loop().create_future(), self)
             self.paused.append(paused)
-            await self.survives(paused.go)
+            try:
+                await self.survives(paused.go)
+            finally:  # a run that is given up waits no more
+                if paused in self.paused:
+                    self.paused.remove(paused)
 
     async def survives(self, awaited: Awaitable[_Result]) -> _Result:
         """What `awaited` gives, when this replica is alive by then."""
@@ -203,6 +208,12 @@ class ModelReplica:
         self.database.gone = True
         self.paused.clear()
         self.tasks.cancel("admission")
+
+    def give_up(self) -> None:
+        """What a drain does when its budget is spent, once in a process: the runs are cancelled, and each settles itself."""
+        if not self.gave_up:
+            self.gave_up = True
+            self.tasks.cancel("run")
 
     async def sweep(self) -> None:
         """Begin a round of the reconciler, unless one is under way."""

@@ -28,7 +28,7 @@ from tests.faults.model_upstream import Doing, Question, Way
 from tests.faults.model_world import Fate
 
 STEPS_IN_CI: Final = 2000
-REPLICAS: Final = ("beats", "dies", "loses the database", "sweeps", "sweeps", "sweeps, living")
+REPLICAS: Final = ("beats", "dies", "gives up", "loses the database", "sweeps", "sweeps", "sweeps, living")
 """What a replica does, by weight."""
 REACHED: Final = frozenset(
     {
@@ -121,6 +121,10 @@ class Runs(PeopleRules):
                 world.say(f"{name} dies and starts anew")
                 world.kill(world.replicas[name])
                 self.does(world.start_replica(name))
+            case "gives up":
+                world.say(f"{name} gives up its runs")
+                world.replicas[name].give_up()
+                self.does(nothing())
             case _:
                 world.say(f"{name} loses the database")
                 world.replicas[name].database.away = True
