@@ -241,6 +241,8 @@ def _run_event(name: str, document: Document) -> Event:
 
 
 def _item_event(name: str, document: Document) -> Event:
+    if name.startswith("TOOL_CALL_") and _of_subagent(document):
+        return _IGNORED[IgnoredClass.SUBAGENT]  # its text is dropped where the ids of messages are known
     match name:
         case "TEXT_MESSAGE_CONTENT":
             return TextContent(_id(document, "messageId"), _required(document, "delta"), _of_subagent(document))

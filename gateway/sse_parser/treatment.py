@@ -51,7 +51,7 @@ _STEP: Final = _ignored(IgnoredClass.STEP, "Progress of a graph; nothing that is
 _SNAPSHOT: Final = _ignored(IgnoredClass.SNAPSHOT, "Repeats the whole thread; never kept, whatever its size.")
 _ACTIVITY: Final = _ignored(IgnoredClass.ACTIVITY, "Not offered.")
 _REASONING: Final = _ignored(IgnoredClass.REASONING, "Reasoning is never stored or shown.")
-_SUBAGENT: Final = _ignored(IgnoredClass.SUBAGENT, "A subagent's life; its text is dropped too.")
+_SUBAGENT: Final = _ignored(IgnoredClass.SUBAGENT, "A subagent's life; its text and its tool steps are dropped too.")
 
 TREATMENTS: Final[Mapping[str, Row]] = {
     "RUN_STARTED": _validated("Must be the first event, with this run's thread and run id."),
@@ -61,7 +61,7 @@ TREATMENTS: Final[Mapping[str, Row]] = {
     "TEXT_MESSAGE_CONTENT": _validated("Text of an open message.", kept=True),
     "TEXT_MESSAGE_END": _validated("The message is complete."),
     "TEXT_MESSAGE_CHUNK": Row(Treatment.EXPANDED, "Start and text in one; ends when the next item starts.", kept=True),
-    "TOOL_CALL_START": _validated("A tool step begins; its name is validated, else shown as tool."),
+    "TOOL_CALL_START": _validated("A tool step begins; its name is validated, else shown as tool. No tool event of a subagent is kept."),
     "TOOL_CALL_ARGS": _validated("Arguments are never kept."),
     "TOOL_CALL_END": _validated("The tool was called."),
     "TOOL_CALL_RESULT": _validated("The tool returned; what it returned is never kept."),

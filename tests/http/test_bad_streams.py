@@ -134,6 +134,8 @@ NOT_FOR_PEOPLE: list[Frame] = [
     event("TEXT_MESSAGE_CONTENT", messageId="a1", delta=CANARY),
     event("TEXT_MESSAGE_CONTENT", messageId="m1", delta=CANARY, subagentRunId="sub"),
     event("SUBAGENT_STARTED", subagentRunId="sub", name=CANARY, description=CANARY),
+    event("TOOL_CALL_START", toolCallId="k9", toolCallName=CANARY, subagentRunId="sub"),
+    event("TOOL_CALL_CHUNK", toolCallId="k8", toolCallName=CANARY, subagentRunId="sub"),
     event("SUBAGENT_FINISHED", subagentRunId="sub", result=CANARY),
     event("REASONING_MESSAGE_START", messageId="r1", role="reasoning"),
     event("REASONING_MESSAGE_CONTENT", messageId="r1", delta=CANARY),

@@ -1,11 +1,13 @@
 """Decode: each event's fields, the treatment table, and that no cheap way gives another answer than the strict one."""
 
+import inspect
 import json
 import time
 
+import ag_ui.core
 import orjson
 import pytest
-from ag_ui.core import EventType
+from ag_ui.core import BaseEvent, EventType
 
 from gateway.domain import strict_json
 from gateway.domain.evidence import Outcome, StreamBroken
@@ -182,6 +184,52 @@ def test_every_fault_of_the_strict_decoder_is_a_detail() -> None:
         with pytest.raises(strict_json.NotStrictJson) as refused:
             strict_json.loads(raw)
         assert FAULTS[Detail(refused.value.fault)][0] is Reason.BAD_FRAME
+
+
+# The protocol's own models
+
+
+MODELS: dict[str, type[BaseEvent]] = {
+    model.model_fields["type"].default: model
+    for _, model in inspect.getmembers(ag_ui.core, inspect.isclass)
+    if issubclass(model, BaseEvent) and model is not BaseEvent
+}
+HANDLED = [name for name, row in TREATMENTS.items() if row.treatment in (Treatment.VALIDATED, Treatment.EXPANDED)]
+
+
+def fields_of(kind: str, *, required: bool) -> list[str]:
+    """The fields of an event as they are on the wire, without its type."""
+    fields = MODELS[kind].model_fields
+    return [str(field.alias or name) for name, field in fields.items() if name != "type" and field.is_required() is required]
+
+
+def least(kind: str) -> dict[str, object]:
+    """The event with its required fields only."""
+    return event(kind, **dict.fromkeys(fields_of(kind, required=True), "x"))
+
+
+@pytest.mark.parametrize("kind", HANDLED)
+def test_null_on_an_optional_field_is_absence_and_more_fields_change_nothing(kind: str) -> None:
+    expected = decoded(least(kind))
+    assert not isinstance(expected, StreamBroken)
+    optional = fields_of(kind, required=False)
+    assert optional
+    for frame in (
+        *({**least(kind), field: None} for field in optional),
+        {**least(kind), **dict.fromkeys(optional)},
+        {**least(kind), "new": {"type": "RUN_FINISHED", "delta": [1, 2.5, None, "x"]}},
+        {**least(kind), "timestamp": 1, "rawEvent": {"a": 1}, "metadata": {"b": []}},
+    ):
+        assert decoded(frame) == expected, frame
+
+
+@pytest.mark.parametrize(("kind", "field"), [(kind, field) for kind in HANDLED for field in fields_of(kind, required=True)])
+def test_a_required_field_that_is_missing_null_or_of_another_type_is_a_fault(kind: str, field: str) -> None:
+    without = {name: value for name, value in least(kind).items() if name != field}
+    for frame in (without, {**without, field: None}, {**without, field: 7}, {**without, field: True}, {**without, field: {"x": "y"}}):
+        seen = decoded(frame)
+        # Ids of the run that are wrong in any way are ids of another run; that is for the sequence to say.
+        assert seen == REQUIRED or (isinstance(seen, RunStarted | RunFinishedSeen) and None in (seen.thread_id, seen.run_id)), frame
 
 
 # The table

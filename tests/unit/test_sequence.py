@@ -170,6 +170,15 @@ def test_subagents_say_nothing_here() -> None:
     assert fact_of(RS, ts("s1", subagentRunId="s"), ts("s1"), RF) == broken(Detail.MESSAGE_REOPENED)
 
 
+def test_tool_steps_of_subagents_are_not_shown() -> None:
+    inner = {"subagentRunId": "s"}
+    steps = [{**step, **inner} for step in (ks("k1", "secret_tool"), ka("k1"), ke("k1"), kr("k1"), kk("k2", "secret_tool"))]
+    parser, fact = read_events(*GOOD[:-1], *steps, ks("k3", "search"), RF)
+    assert fact == SUCCESS
+    assert [item.name for item in parser.items() if isinstance(item, ToolItem)] == ["search"]
+    assert (parser.counts.ignored_subagent, parser.counts.stray) == (5, 0)
+
+
 # Chunks
 
 
