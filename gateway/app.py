@@ -15,10 +15,12 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from gateway import __version__
-from gateway.admission.chains import SettingsChain
+from gateway.admission.chains import NONE, Chains, NamedModerator, parse_moderators
 from gateway.admission.gate import Gate
 from gateway.admission.local_rules import LocalRules, RuleInvalid
 from gateway.admission.moderation import Moderation, Moderator
+from gateway.admission.operator_chains import OperatorChains
+from gateway.admission.quota import Usage
 from gateway.bindings.administration import Administration
 from gateway.bindings.capabilities_check import CapabilitiesCheck
 from gateway.bindings.keys import report_unreadable
@@ -26,6 +28,7 @@ from gateway.bindings.resolve import Resolve
 from gateway.bindings.vault import KeyRing, Vault
 from gateway.bindings.visible import VisibleApplications
 from gateway.domain.fault_points import At, pass_by
+from gateway.domain.problems import Refused
 from gateway.health import ReplicaHealth
 from gateway.http_client import HttpClient
 from gateway.identity.accounts import AccessCheck
@@ -132,7 +135,7 @@ async def build_app(
         raise SettingsInvalid([Fault("DATABASE_URL", "it is needed to serve.")])
     if identity is None and settings.jwt_key is None and settings.jwks_url is None:
         raise SettingsInvalid([Fault("GATEWAY_JWT_KEY", "it, or GATEWAY_JWKS_URL, is needed to serve.")])
-    chosen_moderators = _moderators(settings) if moderators is None else moderators
+    local, named_moderators = _local_rules(settings), _named_moderators(settings)
     http_client = HttpClient(connect_seconds=settings.connect_seconds, trusted_hosts=settings.trusted_upstream_hosts)
     database = await Database.open(settings.database_url.get_secret_value(), pool_max=settings.database_pool_max)
     vault = Vault(KeyRing(settings.encryption_keys or (secrets.token_bytes(32),)))
@@ -182,11 +185,21 @@ async def build_app(
     access = AccessCheck(database, create_unknown=settings.accounts == "auto")
     reads = Reads(database)
     operator_reads = OperatorReads(database, settings.resolution_gate_seconds)
+    chains = Chains(
+        database=database,
+        vault=vault,
+        client=http_client,
+        local=local,
+        named_in_settings=named_moderators,
+        trusted_hosts=settings.trusted_upstream_hosts,
+        seconds=settings.moderation_seconds,
+        instead_of_settings=moderators,
+    )
     gate = Gate(
         database=database,
         access_check=access,
         vault=vault,
-        moderation=Moderation(database, SettingsChain(chosen_moderators).chain_of, settings.moderation_seconds, clock, metrics),
+        moderation=Moderation(database, chains.chain_of, settings.moderation_seconds, clock, metrics),
         limits=settings.active_limits,
         lease_seconds=settings.lease_seconds,
         quota_zone=settings.quota_zone,
@@ -208,6 +221,8 @@ async def build_app(
         administration=Administration(
             database, vault, settings.trusted_upstream_hosts, CapabilitiesCheck(http_client), settings.max_active_per_app
         ),
+        chains=OperatorChains(database, vault, settings.trusted_upstream_hosts, [str(one) for one in named_moderators]),
+        usage=Usage(database, settings.active_limits, settings.quota_zone),
         health=ReplicaHealth(
             database=database,
             identity=chosen_identity,
@@ -262,20 +277,23 @@ def _identity(settings: Settings, http_client: HttpClient, tasks: Tasks, clock: 
     return HmacIdentity(settings.jwt_key.get_secret_value().encode(), checks)
 
 
-def _moderators(settings: Settings) -> Sequence[Moderator]:
-    chain: list[Moderator] = []
-    for name in settings.moderation or ():
-        if name != "local":
-            raise SettingsInvalid([Fault("GATEWAY_MODERATION", "this build serves none and local only.")])
-        if settings.moderation_deny_file is None:
-            raise SettingsInvalid([Fault("GATEWAY_MODERATION_DENY_FILE", "local moderation needs it.")])
-        try:
-            chain.append(LocalRules(settings.moderation_deny_file.read_text(encoding="utf-8").splitlines()))
-        except (OSError, UnicodeDecodeError):
-            raise SettingsInvalid([Fault("GATEWAY_MODERATION_DENY_FILE", "it cannot be read as UTF-8 text.")]) from None
-        except RuleInvalid as invalid:
-            raise SettingsInvalid([Fault("GATEWAY_MODERATION_DENY_FILE", f"{invalid}.")]) from None
-    return chain
+def _local_rules(settings: Settings) -> LocalRules:
+    rules: Sequence[str] = ()
+    try:
+        if settings.moderation_deny_file is not None:
+            rules = settings.moderation_deny_file.read_text(encoding="utf-8").splitlines()
+        return LocalRules(rules, secrets=settings.moderation_secrets == "refuse")
+    except (OSError, UnicodeDecodeError):
+        raise SettingsInvalid([Fault("GATEWAY_MODERATION_DENY_FILE", "it cannot be read as UTF-8 text.")]) from None
+    except RuleInvalid as invalid:
+        raise SettingsInvalid([Fault("GATEWAY_MODERATION_DENY_FILE", f"{invalid}.")]) from None
+
+
+def _named_moderators(settings: Settings) -> Sequence[NamedModerator]:
+    try:
+        return parse_moderators(settings.moderation or (NONE,), settings.trusted_upstream_hosts)
+    except Refused as refused:
+        raise SettingsInvalid([Fault("GATEWAY_MODERATION", str(refused.extra["rule"]))]) from None
 
 
 class _Server(uvicorn.Server):

@@ -338,7 +338,13 @@ class Settings(BaseSettings):
         "the default chain: `none`, or a comma-separated list of `local`, `openai:URL`, `webhook:URL`. `serve` needs one",
     )
     moderation_deny_file: Path | None = _setting(
-        "GATEWAY_MODERATION_DENY_FILE", Group.MODERATION, "file with one term or `/pattern/` a line, for `local`"
+        "GATEWAY_MODERATION_DENY_FILE", Group.MODERATION, "file with one term, `~term` (leet too) or `/pattern/` a line, for `local`"
+    )
+    moderation_secrets: Literal["refuse", "allow"] = _setting(
+        "GATEWAY_MODERATION_SECRETS",
+        Group.MODERATION,
+        "whether `local` refuses keys, tokens and card numbers: `refuse` or `allow`",
+        "refuse",
     )
     moderation_seconds: Seconds = _setting("GATEWAY_MODERATION_SECONDS", Group.MODERATION, "time for one moderator", 5.0)
 

@@ -1,33 +1,28 @@
-"""The local rules of moderation: deny terms and patterns (contract C3, field case O-47). Needs no service.
+"""The local rules of moderation: deny terms and patterns, and what people paste by mistake (contract C3). They need no service.
 
-Patterns are matched by RE2, in time linear in the text. The text that is stored and sent stays as it was typed; a normalised copy is
-only looked at.
+Patterns are matched by RE2, in time linear in the text: on the text as typed, and on a normalised copy that is only looked at.
 """
 
-import unicodedata
+import hashlib
 from collections.abc import Sequence
 from typing import Final
 
 import re2
 
+from gateway.admission import normalised as copies
+from gateway.admission import secret_patterns
 from gateway.admission.moderation import Asked, Judgement, Provider
+from gateway.admission.normalised import normalised
 from gateway.domain.limits import MAX_TEXT_CHARACTERS
 
 DENIED: Final = "denied_content"
-"""The category of the local rules: people are told the category and what to do, never the rule."""
+"""The category of terms and patterns: people are told the category and what to do, never the rule."""
 
 _LONGEST_COPY: Final = 4 * MAX_TEXT_CHARACTERS
 """Characters of a normalised copy that are searched; ordinary text of any language stays far below."""
-_INVISIBLE: Final = re2.compile(r"[\p{Cf}\p{Mn}\p{Me}\x00-\x08\x0b-\x1f\x7f-\x9f]+")
-
-# Letters that look like Latin ones and that NFKC and case folding leave apart: the Cyrillic and Greek ones seen in evasions.
-_LOOK_ALIKES: Final = str.maketrans(
-    {
-        "а": "a", "в": "b", "с": "c", "ԁ": "d", "е": "e", "ё": "e", "һ": "h", "н": "h", "і": "i", "ї": "i", "ј": "j", "к": "k", "м": "m",
-        "о": "o", "р": "p", "ԛ": "q", "г": "r", "ѕ": "s", "т": "t", "ԝ": "w", "х": "x", "у": "y",
-        "α": "a", "β": "b", "ε": "e", "ι": "i", "κ": "k", "η": "n", "ο": "o", "ρ": "p", "τ": "t", "υ": "u", "ν": "v", "χ": "x",
-    }
-)  # fmt: skip
+_LEET: Final = {
+    "a": "a4@", "b": "b8", "c": "c(", "e": "e3", "g": "g69", "i": "i1!|", "l": "l1|", "o": "o0", "s": "s5$", "t": "t7+", "z": "z2",
+}  # fmt: skip
 
 
 class RuleInvalid(ValueError):
@@ -39,40 +34,51 @@ class RuleInvalid(ValueError):
 
 
 class LocalRules:
-    """Deny terms and /patterns/, matched on the text as typed and on its normalised copy, all of them in one pass."""
+    """Deny rules, one a line: a term, `~term` for one that is also found with digits and signs for letters (leet), or a `/pattern/`; blank
+    lines and those that begin with # are none. And, unless `secrets` is false, keys, tokens and card numbers."""
 
     provider = Provider.LOCAL
 
-    def __init__(self, rules: Sequence[str]) -> None:
+    def __init__(self, rules: Sequence[str], *, secrets: bool = True) -> None:
         options = re2.Options()
         options.log_errors = False
         options.case_sensitive = False
         self._rules = re2.Set.SearchSet(options)
-        self._any = False
+        self._secrets = secrets
+        patterns = []
         for number, rule in enumerate(rules, 1):
             if not (stripped := rule.strip()) or stripped.startswith("#"):
                 continue
-            is_pattern = len(stripped) > 2 and stripped.startswith("/") and stripped.endswith("/")
+            patterns.append(_pattern(stripped))
             try:
-                self._rules.Add(stripped[1:-1] if is_pattern else re2.escape(normalised(stripped)))
+                self._rules.Add(patterns[-1])
             except re2.error:
                 raise RuleInvalid(number) from None
-            self._any = True
+        self._any = bool(patterns)
         self._rules.Compile()
+        made_of = repr((copies.VERSION, secret_patterns.VERSION if secrets else None, patterns))
+        self._version = hashlib.sha256(made_of.encode()).hexdigest()[:12]
 
     async def judge(self, asked: Asked) -> Judgement:
-        text = asked.text
+        """At once; the version names rules, patterns and normalisation together."""
+        categories = secret_patterns.secrets_in(asked.text) if self._secrets else ()
+        if self._denies(asked.text):
+            categories = (DENIED, *categories)
+        return Judgement(categories, self._version)
+
+    def _denies(self, text: str) -> bool:
         if not self._any:
-            return Judgement()
+            return False
+        if self._rules.Match(text):
+            return True
         copy = normalised(text)
-        # A letter that stands for many (U+FDFA is eighteen) is no way to make the search long.
-        if len(copy) > _LONGEST_COPY or self._rules.Match(text) or self._rules.Match(copy):
-            return Judgement((DENIED,))
-        return Judgement()
+        # A letter that stands for many is no way to make the search long. Case is nothing to the rules.
+        return len(copy) > _LONGEST_COPY or (copy != text.lower() and bool(self._rules.Match(copy)))
 
 
-def normalised(text: str) -> str:
-    """A copy for looking at: compatibility forms unified, case folded, invisible and combining characters gone, look-alikes made Latin."""
-    folded = unicodedata.normalize("NFKD", text).casefold()
-    visible: str = re2.sub(_INVISIBLE, "", folded)
-    return unicodedata.normalize("NFKC", visible).translate(_LOOK_ALIKES)
+def _pattern(rule: str) -> str:
+    if len(rule) > 2 and rule.startswith("/") and rule.endswith("/"):
+        return rule[1:-1]
+    if len(rule) > 1 and rule.startswith("~"):
+        return "".join(f"[{re2.escape(_LEET[one])}]" if one in _LEET else re2.escape(one) for one in normalised(rule[1:]))
+    return str(re2.escape(normalised(rule)))

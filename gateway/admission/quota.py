@@ -1,13 +1,19 @@
-"""What people are told of quota: the state of a rule as JSON, and the refusal of a task that a rule has no room for."""
+"""What people are told of quota: what is used, as JSON, and the refusal of a task that a rule has no room for."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from typing_extensions import TypedDict
 
+from gateway.domain.ids import ApplicationId
+from gateway.domain.limits import ActiveLimits
 from gateway.domain.problems import Code, Refused
-from gateway.domain.quota import RuleState, Scope, tightest
+from gateway.domain.quota import RuleState, Scope, rule_states, tightest
 from gateway.domain.times import rfc3339
+from gateway.identity.accounts import Access
 from gateway.json_shapes import Time
+from gateway.store import quotas as rows
+from gateway.store.database import Database
 
 
 class QuotaJson(TypedDict):
@@ -23,6 +29,53 @@ class QuotaJson(TypedDict):
     used: int
     remaining: int
     resets_at: Time | None
+
+
+class ActiveJson(TypedDict):
+    """Runs that are active now, and how many may be."""
+
+    active: int
+    limit: int
+
+
+class UsageJson(TypedDict):
+    """What counts your tasks in this application. `unlimited`: no rule does. `user`: your active runs, in all applications; `app`: those of
+    everybody in this one."""
+
+    unlimited: bool
+    quotas: list[QuotaJson]
+    user: ActiveJson
+    app: ActiveJson
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What is used, for those whose it is."""
+
+    db: Database
+    limits: ActiveLimits
+    quota_zone: str
+
+    async def of(self, access: Access, application_id: ApplicationId) -> UsageJson:
+        """The rules that count the caller's tasks in this application, the tightest first, and the active runs."""
+        params = {
+            "account_id": access.account_id,
+            "application_id": application_id,
+            "groups": sorted(access.groups),
+            "quota_zone": self.quota_zone,
+        }
+        row = await rows.usage(self.db, params)
+        states = list(rule_states(row.quota))
+        shown: list[QuotaJson] = []
+        while (speaker := tightest(states)) is not None:
+            shown.append(quota_json(speaker))
+            states.remove(speaker)
+        return {
+            "unlimited": not shown,
+            "quotas": shown,
+            "user": {"active": row.user_active, "limit": self.limits.per_user},
+            "app": {"active": row.application_active, "limit": self.limits.per_application},
+        }
 
 
 def quota_json(state: RuleState) -> QuotaJson:

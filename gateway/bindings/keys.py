@@ -68,8 +68,9 @@ async def unreadable_tokens(db: Database, vault: Vault) -> AsyncIterator[Unreada
 async def report_unreadable(db: Database, vault: Vault) -> None:
     """Say in the log which tokens do not open: when a replica starts, before anybody finds out by asking (O-36)."""
     async for token in unreadable_tokens(db, vault):
-        application_id = str(token.row.owner_id)
-        _log.error("token_unreadable", application_id=application_id, fault=token.fault.value, key_id=token.row.key_id)
+        whose = "moderator" if token.row.of_moderator else "application_id"
+        named = token.row.name if token.row.of_moderator else str(token.row.owner_id)
+        _log.error("token_unreadable", **{whose: named}, fault=token.fault.value, key_id=token.row.key_id)
 
 
 async def rekey(db: Database, vault: Vault, *, lease_seconds: float, dry_run: bool, actor: Actor) -> Rekeyed:
@@ -105,7 +106,8 @@ async def _replace(db: Database, row: TokenRow, envelope: bytes, key_id: str, ac
         if not await tokens.replace(tx, row, envelope=envelope, key_id=key_id):
             return False
         detail = {"name": row.name, "was_key": row.key_id, "key": key_id}
-        await audit.record(tx, Entry(actor, Act.KEYS_REKEY, TargetKind.APPLICATION, str(row.owner_id), detail=detail))
+        target = (TargetKind.GATEWAY, "moderation") if row.of_moderator else (TargetKind.APPLICATION, str(row.owner_id))
+        await audit.record(tx, Entry(actor, Act.KEYS_REKEY, *target, detail=detail))
         await tx.commit()
     return True
 

@@ -41,6 +41,7 @@ def build_parser(*, demo: bool) -> argparse.ArgumentParser:
     _apps(_group(commands, "apps", "applications"))
     _accounts(_group(commands, "accounts", "people"))
     _quotas(_group(commands, "quotas", "quota rules, counted in tasks"))
+    _moderation(_group(commands, "moderation", "who judges messages before they are taken"))
     _keys(_group(commands, "keys", "the keys that service tokens are encrypted under"))
     _runs(_group(commands, "runs", "runs that need somebody, and what an operator may do about them"))
     _audit(_group(commands, "audit", "the trail of operators' acts"))
@@ -184,6 +185,9 @@ def _quotas(commands: "Commands") -> None:
     change.add_argument("--app", metavar="NAME", help="only tasks of this application; needed with --scope app")
     change.add_argument("--group", metavar="G", help="only tasks of this group's members; needed with --scope group")
     _leaf(commands, "list", "quotas:list_all", "list the rules in force")
+    heaviest = _leaf(commands, "heaviest", "quotas:heaviest", "list who sent the most tasks, and what got them")
+    heaviest.add_argument("--window", default="1d", metavar="W", help="how far back: hours or days, as 1h or 30d (1d)")
+    heaviest.add_argument("--limit", type=_positive, default=20, metavar="N", help="how many of each (20)")
     remove = _leaf(commands, "remove", "quotas:remove", "end a rule")
     remove.add_argument("rule", metavar="RULE", help="the rule's id")
     for leaf in (change, remove):
@@ -194,6 +198,26 @@ def _keys(commands: "Commands") -> None:
     rekey = _leaf(commands, "rekey", "keys:rekey", "re-encrypt every token under the newest key; replicas go on serving")
     rekey.add_argument("--dry-run", action="store_true", help="change nothing; say what would be done, and which tokens do not open")
     _actor(rekey)
+
+
+def _moderation(commands: "Commands") -> None:
+    change = _leaf(commands, "set", "moderation:change", "set who is asked, in this order; counts from the next message on")
+    change.add_argument(
+        "moderator",
+        metavar="MODERATOR",
+        nargs="+",
+        help="local, openai:URL or webhook:URL; or none for nobody, or default to take the chain away",
+    )
+    change.add_argument("--app", metavar="NAME", help="for this application only; without it for all that have no chain of their own")
+    change.add_argument(
+        "--token-file",
+        action="append",
+        metavar="FILE|-",
+        help="file with a service's token, or - for standard input; once for each service, in their order, or not at all: what was"
+        " there before keeps its token",
+    )
+    _actor(change)
+    _leaf(commands, "show", "moderation:show", "show the chains in force")
 
 
 def _runs(commands: "Commands") -> None:

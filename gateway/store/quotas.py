@@ -5,19 +5,24 @@ Charging is part of admission (admit_v2), returning a charge part of releasing a
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 from uuid import UUID, uuid4
 
 from gateway.domain.audit import THE_GATEWAY, Act, Actor, Entry, TargetKind
+from gateway.domain.limits import PAGE_MAX
 from gateway.domain.quota import Scope, Window
 from gateway.store import audit
-from gateway.store.database import Database
+from gateway.store.database import Database, Params
 from gateway.store.statements import statement
+from gateway.store.which import all_pages
 
 _LOCK_RULES: Final = statement("quotas.lock_rules")
 _SET_LIMIT: Final = statement("quotas.set_limit")
 _CREATE: Final = statement("quotas.create")
-_LIST: Final = statement("quotas.list")
+_PAGE: Final = statement("quotas.page")
+_USAGE: Final = statement("quotas.usage")
+_HEAVIEST_USERS: Final = statement("quotas.heaviest_users")
+_HEAVIEST_APPLICATIONS: Final = statement("quotas.heaviest_applications")
 _REMOVE: Final = statement("quotas.remove")
 
 
@@ -38,6 +43,33 @@ class QuotaRuleRow:
     @property
     def window(self) -> Window:
         return Window.of(self.calendar_window, self.sliding_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """`quota` is what `domain.quota.rule_states` reads."""
+
+    quota: list[dict[str, Any]]
+    user_active: int
+    application_active: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeavyUserRow:
+    """A user with a number of tasks."""
+
+    account_id: UUID
+    subject: str
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeavyApplicationRow:
+    """An application with a number of tasks."""
+
+    application_id: UUID
+    name: str
+    tasks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +113,36 @@ async def set_rule(
     return rule_id
 
 
+async def page(db: Database, *, after: UUID | None, page_size: int) -> list[QuotaRuleRow]:
+    """The next rules in force, oldest first; `after` None begins."""
+    return await db.all(_PAGE, QuotaRuleRow, {"after": after, "page_size": page_size, "quota_rule_id": None}, reading=True)
+
+
 async def list_rules(db: Database) -> list[QuotaRuleRow]:
-    """The rules in force, oldest first."""
-    return await db.all(_LIST, QuotaRuleRow, reading=True)
+    """All rules in force."""
+    return await all_pages(lambda after: page(db, after=after, page_size=PAGE_MAX), lambda row: row.quota_rule_id)
+
+
+async def find(db: Database, quota_rule_id: UUID) -> QuotaRuleRow | None:
+    """A rule in force."""
+    return await db.one(_PAGE, QuotaRuleRow, {"after": None, "page_size": 1, "quota_rule_id": quota_rule_id}, reading=True)
+
+
+async def usage(db: Database, params: Params) -> UsageRow:
+    """What is used, for one caller in one application."""
+    row = await db.one(_USAGE, UsageRow, params, reading=True)
+    assert row is not None, "quotas.usage gives one row"
+    return row
+
+
+async def heaviest_users(db: Database, *, seconds: float, page_size: int) -> list[HeavyUserRow]:
+    """Users by their tasks of the last `seconds`."""
+    return await db.all(_HEAVIEST_USERS, HeavyUserRow, {"seconds": seconds, "page_size": page_size}, reading=True)
+
+
+async def heaviest_applications(db: Database, *, seconds: float, page_size: int) -> list[HeavyApplicationRow]:
+    """Applications by their tasks of the last `seconds`."""
+    return await db.all(_HEAVIEST_APPLICATIONS, HeavyApplicationRow, {"seconds": seconds, "page_size": page_size}, reading=True)
 
 
 async def remove(db: Database, quota_rule_id: UUID, *, actor: Actor = THE_GATEWAY) -> bool:

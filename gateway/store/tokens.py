@@ -14,9 +14,10 @@ _REPLACE: Final = statement("tokens.replace")
 
 @dataclass(frozen=True, slots=True)
 class TokenRow:
-    """A stored token; `owner_id` and `name` are those of its application."""
+    """A stored token; `owner_id` and `name` are those of its application, or of a moderator's token and of the moderator."""
 
     owner_id: UUID
+    of_moderator: bool
     name: str
     envelope: bytes = field(repr=False)
     key_id: str

@@ -30,3 +30,8 @@ async def list_applications(call: Call, access: Access) -> ASGIApp:
 async def read_application(call: Call, access: Access, application_id: ApplicationId) -> ASGIApp:
     """GET /api/internal/apps/{app_id}."""
     return json_response(await call.services.applications.one(access, application_id))
+
+
+async def usage(call: Call, access: Access, application_id: ApplicationId) -> ASGIApp:
+    """GET …/usage."""
+    return json_response(await call.services.usage.of(access, application_id))

@@ -13,6 +13,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
 from gateway.admission.gate import SUBMISSION_REFUSALS
+from gateway.admission.quota import UsageJson
 from gateway.admission.validation import SubmissionBody
 from gateway.bindings.visible import AppJson, AppsJson
 from gateway.domain.problems import Code, Refused
@@ -25,7 +26,9 @@ from gateway.web import (
     health_routes,
     operator_account_routes,
     operator_app_routes,
+    operator_moderation_routes,
     operator_provider_routes,
+    operator_quota_routes,
     operator_routes,
     run_routes,
 )
@@ -97,6 +100,16 @@ PUBLIC_ROUTES: Final[tuple[RouteSpec, ...]] = (
         answers=JSON,
         about="One of them.",
         returns={200: AppJson},
+    ),
+    _S(
+        path=f"{_AGENT}/usage",
+        method=_M.GET,
+        name="usage",
+        group=_G.CALLER,
+        caller=ApplicationUser(account_routes.usage),
+        answers=JSON,
+        about="What is used of the rules that count your tasks in it, and how many runs are active.",
+        returns={200: UsageJson},
     ),
     _S(
         path=f"{_AGENT}/runs",
@@ -209,6 +222,8 @@ PUBLIC_ROUTES: Final[tuple[RouteSpec, ...]] = (
     *operator_provider_routes.ROUTES,
     *operator_app_routes.ROUTES,
     *operator_account_routes.ROUTES,
+    *operator_quota_routes.ROUTES,
+    *operator_moderation_routes.ROUTES,
     _S(
         path="/healthz",
         method=_M.GET,

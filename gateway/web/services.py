@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from gateway.admission.operator_chains import OperatorChains
+from gateway.admission.quota import Usage
 from gateway.bindings.administration import Administration
 from gateway.bindings.visible import VisibleApplications
 from gateway.domain.trace_context import Record
@@ -91,6 +93,8 @@ class Services:
     operator_acts: OperatorActs
     overview: Overview
     administration: Administration
+    chains: OperatorChains
+    usage: Usage
     health: Health
     metrics: Metrics = field(default_factory=Metrics)
     scrape: Callable[[], Awaitable[bytes]] = _nothing

@@ -148,6 +148,17 @@ language sql stable as $$
     ) s
 $$;
 
+-- A rule and what is used of it, as people are told.
+create function quota_state_v1(
+    p_quota_rule_id uuid, p_scope text, p_group_name text, p_of_application boolean, p_calendar_window text, p_sliding_seconds bigint,
+    p_task_limit bigint, p_used bigint, p_has_room boolean, p_more_at timestamptz, p_at timestamptz) returns jsonb
+language sql stable as $$
+    select jsonb_build_object(
+        'quota_rule_id', p_quota_rule_id, 'scope', p_scope, 'group_name', p_group_name, 'of_application', p_of_application,
+        'calendar_window', p_calendar_window, 'sliding_seconds', p_sliding_seconds, 'task_limit', p_task_limit, 'used', p_used,
+        'has_room', p_has_room, 'more_at', p_more_at, 'more_in_seconds', extract(epoch from p_more_at - p_at))
+$$;
+
 -- Charges one task to every rule that counts it, in the order of their ids: the rows of usage, and for a sliding window the lock of its
 -- bucket, are taken in one order by all. Every rule is looked at also when one has nothing left. `state` is what people are told: of each
 -- rule its limit, what is used now, and when there is more; null where no rule counts the task. Nothing may stay of a charge
@@ -195,11 +206,9 @@ begin
                 where u.quota_rule_id = v_rule.quota_rule_id and u.bucket = v_rule.bucket and u.window_start = v_window.window_start;
             end if;
         end if;
-        state := coalesce(state, '[]') || jsonb_build_object(
-            'quota_rule_id', v_rule.quota_rule_id, 'scope', v_rule.scope, 'group_name', v_rule.group_name,
-            'of_application', v_rule.application_id is not null, 'calendar_window', v_rule.calendar_window,
-            'sliding_seconds', v_rule.sliding_seconds, 'task_limit', v_rule.task_limit, 'used', v_used, 'has_room', v_has_room,
-            'more_at', v_more_at, 'more_in_seconds', extract(epoch from v_more_at - v_at));
+        state := coalesce(state, '[]') || quota_state_v1(v_rule.quota_rule_id, v_rule.scope, v_rule.group_name,
+            v_rule.application_id is not null, v_rule.calendar_window, v_rule.sliding_seconds, v_rule.task_limit, v_used, v_has_room,
+            v_more_at, v_at);
         charged_rules := charged_rules || v_rule.quota_rule_id;
         charged_buckets := charged_buckets || v_rule.bucket;
         charged_windows := charged_windows || v_window.window_start;

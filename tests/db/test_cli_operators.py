@@ -294,6 +294,85 @@ def test_quotas(shell_with_app: Shell) -> None:
     assert shell.error("quotas", "set", "--scope", "app", "--app", "nowhere", "--limit", "1", "--window", "day")["code"] == "not_found"
 
 
+def test_quotas_that_slide_and_of_members(shell_with_app: Shell) -> None:
+    shell = shell_with_app
+    for window, shown in (("1h", "1h"), ("24h", "1d"), ("36h", "36h"), ("30d", "30d"), ("366d", "366d")):
+        assert shell.json("quotas", "set", "--scope", "user", "--group", "staff", "--limit", "1", "--window", window)["window"] == shown
+    assert [row["group"] for row in shell.json("quotas", "list")["quotas"]] == ["staff"] * 5
+    for window in ("0h", "1m", "367d", "8785h", "week", "1", "01h", "1.5h", "99999d"):
+        assert shell.error("quotas", "set", "--scope", "user", "--limit", "1", "--window", window, status=2)
+
+
+def test_the_heaviest(shell_with_app: Shell) -> None:
+    shell = shell_with_app
+    assert shell.json("quotas", "heaviest") == {"heaviest": []}
+    a_running_run(shell.url)
+    assert [(row["what"], row["name"], row["tasks"]) for row in shell.json("quotas", "heaviest", "--window", "1h")["heaviest"]] == [
+        ("user", "alice", 1),
+        ("app", "a", 1),
+    ]
+    with psycopg.connect(shell.url, autocommit=True) as connection:
+        connection.execute("update run set created_at = created_at - interval '61 min'")
+    assert shell.json("quotas", "heaviest", "--window", "1h") == {"heaviest": []}
+    assert len(shell.json("quotas", "heaviest", "--window", "2h")["heaviest"]) == 2
+    assert shell.error("quotas", "heaviest", "--window", "day")["field"] == "window"
+
+
+def test_moderation(shell_with_app: Shell) -> None:
+    shell = shell_with_app
+    assert shell.json("moderation", "show") == {"chains": []}
+    shell.setenv("GATEWAY_MODERATION", "local")
+    shell("moderation", "set", "local", "openai:https://judge.example/v1", "webhook:http://127.0.0.1:9/hook/", "--as", "olga")
+    shell("moderation", "set", "--app", "a", "--token-file", shell.file("tok_CANARY\n"), "webhook:https://judge.example", "--as", "olga")
+    chains = shell.json("moderation", "show")["chains"]
+    assert [(chain["of"], chain["app"], chain["moderators"]) for chain in chains] == [
+        ("settings", None, [{"moderator": "local"}]),
+        (
+            "all",
+            None,
+            [
+                {"moderator": "local"},
+                {"moderator": "openai:https://judge.example/v1/moderations", "token": "none"},
+                {"moderator": "webhook:http://127.0.0.1:9/hook/", "token": "none"},
+            ],
+        ),
+        ("a", "a", [{"moderator": "webhook:https://judge.example", "token": "readable"}]),
+    ]
+    assert "webhook:https://judge.example (token: readable)" in shell("moderation", "show")
+    entries = [entry for entry in shell.json("audit", "list")["audit"] if entry["act"] == "moderation_set"]
+    assert [(entry["actor"], entry["target"]["kind"], entry["detail"]) for entry in entries] == [
+        ("cli:olga", "application", {"moderators": ["webhook:https://judge.example"], "new_tokens": 1}),
+        (
+            "cli:olga",
+            "gateway",
+            {
+                "moderators": ["local", "openai:https://judge.example/v1/moderations", "webhook:http://127.0.0.1:9/hook/"],
+                "new_tokens": 0,
+            },
+        ),
+    ]
+    shell("moderation", "set", "--app", "a", "default")
+    shell("moderation", "set", "none")
+    assert [(chain["of"], chain["moderators"]) for chain in shell.json("moderation", "show")["chains"]][1:] == [("all", [])]
+    assert shell.error("moderation", "set", "--app", "nowhere", "local")["code"] == "not_found"
+    assert shell.error("moderation", "set", "webhook:http://judge.example")["field"] == "moderators"
+    assert shell.error("moderation", "set", "local", "--token-file", shell.file("tok_CANARY"))["field"] == "tokens"
+    assert "CANARY" not in shell.said
+    assert "CANARY" not in everything_in(shell.url)
+
+
+def test_a_moderators_token_moves_to_the_newest_key(shell_with_app: Shell) -> None:
+    shell = shell_with_app
+    shell("moderation", "set", "--token-file", shell.file("tok_CANARY"), "webhook:https://judge.example")
+    shell.setenv("API_ENCRYPTION_KEY", OTHER_KEY)
+    assert shell.json("moderation", "show")["chains"][0]["moderators"][0]["token"] == "no_key"
+    shell.setenv("API_ENCRYPTION_KEYS_PREVIOUS", KEY)
+    assert shell.json("keys", "rekey")["moved"] == 2
+    shell.setenv("API_ENCRYPTION_KEYS_PREVIOUS", "")
+    assert shell.json("moderation", "show")["chains"][0]["moderators"][0]["token"] == "readable"
+    assert shell.json("keys", "rekey")["moved"] == 0
+
+
 def test_migrate_and_an_old_schema(empty_database_url: str, shell: Shell) -> None:
     shell.setenv("GATEWAY_DATABASE_DIRECT_URL", empty_database_url)
     error = shell.error("migrate", "--check")

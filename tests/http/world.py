@@ -20,6 +20,8 @@ from starlette.types import ASGIApp
 from gateway.admission.chains import SettingsChain
 from gateway.admission.gate import Admitted, Gate
 from gateway.admission.moderation import Moderation
+from gateway.admission.operator_chains import OperatorChains
+from gateway.admission.quota import Usage
 from gateway.bindings.administration import Administration
 from gateway.bindings.capabilities_check import CapabilitiesCheck
 from gateway.bindings.resolve import Resolve
@@ -250,6 +252,8 @@ async def open_world(
                 operator_reads=operator_reads,
                 operator_acts=OperatorActs(database, operator_reads, look_up, Save(database), begun.own),
                 overview=Overview(database, VAULT.key_ids, 30.0, 50),
+                chains=OperatorChains(database, VAULT, {"127.0.0.1"}, []),
+                usage=Usage(database, ActiveLimits(per_user=50, per_application=50), "UTC"),
                 administration=Administration(database, VAULT, {"127.0.0.1"}, CapabilitiesCheck(http_client), 50),
                 health=health,
                 settings=replace(chosen, allowed_origins=chosen.allowed_origins | {base_url_of(bound)}),
