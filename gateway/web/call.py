@@ -51,7 +51,10 @@ class Call:
 
     def path_id(self, name: str) -> UUID:
         """A UUID of the path. Raises Refused(not_found) for any other text, as for an id that does not exist."""
-        return path_uuid(self.path, name)
+        found = uuid_of(self.path[name])
+        if found is None:
+            raise Refused(Code.NOT_FOUND)
+        return found
 
     async def body(self, max_bytes: int = MAX_BROWSER_BODY_BYTES) -> bytes:
         """The body, bounded. Raises Refused, or SenderLeft."""
@@ -60,13 +63,6 @@ class Call:
     async def body_of(self, shape: type[_Body]) -> _Body:
         """The body in the shape that the route's row names. Raises as `body`, and Refused(malformed_request)."""
         return body_of(await self.body(), shape)
-
-
-def path_uuid(path: Mapping[str, str], name: str) -> UUID:
-    found = uuid_of(path[name])
-    if found is None:
-        raise Refused(Code.NOT_FOUND)
-    return found
 
 
 def json_response(document: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -7,11 +7,12 @@ from starlette.datastructures import Headers, QueryParams
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.domain.ids import ApplicationId
+from gateway.domain.ids import ApplicationId, uuid_of
 from gateway.domain.problems import Code, Refused
+from gateway.identity.tokens import Claims
 from gateway.web.auth import check_origin, credential
 from gateway.web.body import SenderLeft
-from gateway.web.call import STREAM, ActiveAccount, Anybody, ApplicationUser, Call, Operator, RouteSpec, Submitter, path_uuid
+from gateway.web.call import STREAM, ActiveAccount, Anybody, ApplicationUser, Call, Operator, RouteSpec, Submitter
 from gateway.web.middleware import REQUEST_ID, ROUTE_TEMPLATE
 from gateway.web.negotiation import Answer, negotiate
 from gateway.web.problems import problem, refusal_of
@@ -82,10 +83,10 @@ class Endpoint:
             case ActiveAccount():
                 return await caller.handler(call, await services.access.account(claims))
             case ApplicationUser():
-                application_id = ApplicationId(path_uuid(call.path, APPLICATION))
+                application_id = await self._application(call, claims)
                 return await caller.handler(call, await services.access.application(claims, application_id), application_id)
             case Submitter():
-                return await caller.handler(call, claims, ApplicationId(path_uuid(call.path, APPLICATION)))
+                return await caller.handler(call, claims, await self._application(call, claims))
             case Operator():
                 access = await services.access.account(claims)
                 if not access.operator:
@@ -93,3 +94,11 @@ class Endpoint:
                 return await caller.handler(call, access)
             case _:
                 assert_never(caller)
+
+    async def _application(self, call: Call, claims: Claims) -> ApplicationId:
+        """The id in the path. What is no id is refused as one that is not there, so after whatever is wrong with the account."""
+        found = uuid_of(call.path[APPLICATION])
+        if found is None:
+            await self._services.access.account(claims)
+            raise Refused(Code.NOT_FOUND)
+        return ApplicationId(found)
