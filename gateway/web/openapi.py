@@ -140,7 +140,7 @@ def _responses(spec: RouteSpec) -> dict[int, Schema]:
             kind, schema = (shape, {}) if isinstance(shape, str) else (Answer.JSON.value, reference(shape))
             response["content"][kind] = {"schema": schema}
     if Answer.STREAM in spec.answers:
-        _response(found, 200)["content"][Answer.STREAM.value] = {"schema": {"type": "string"}}
+        _response(found, 200)["content"][Answer.STREAM.value] = {"schema": {}}  # OpenAPI 3.1 has no word for events
     for status, codes in problems_of(spec).items():
         response = _response(found, status)
         listed = "; ".join(f"`{code.value}`: {PROBLEMS[code].title}" for code in codes)
