@@ -80,7 +80,7 @@ async def test_o17_comments_keep_no_run_alive_and_slow_answers_are_no_silence(da
         "talks": [*started(), OPEN, *talks, finished()],
         "endless": [*started(), OPEN, *talks * 4],
     }
-    clocks = {"beats": ("0.5", "60"), "talks": ("1.5", "60"), "endless": ("1.2", "1.5")}
+    clocks = {"beats": ("1", "60"), "talks": ("2", "60"), "endless": ("2.5", "3")}
     async with Stack.over(database_url) as stack:
         application = await stack.application()
         stack.upstream.use(Script(ag_ui_by_text={text: [Answer(frames=frames)] for text, frames in scripts.items()}))
