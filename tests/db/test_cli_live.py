@@ -17,7 +17,7 @@ from tests.db.world import everything_in
 from tests.support.issuer import AUDIENCE, ISSUER, ec, issuing, public, rsa
 from tests.support.scripted_upstream import ScriptedUpstream
 from tests.support.stack import ENCRYPTION_KEY, Stack, environment, token
-from tests.support.upstream_script import Answer, Script, event, failed, finished, message, started, tool
+from tests.support.upstream_script import Answer, Script, event, failed, finished, gate, message, started, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -72,6 +72,33 @@ async def test_a_token_replaces_the_old_one_once_the_service_takes_it(shell: She
         assert "Bearer tok_CANARY_NEW" in str(upstream.requests[-1].headers)
     _, err = await shell("apps", "set-token", "a", "--token-file", str(tmp_path / "new"), status=1)
     assert "Upstream check failed" in err
+
+
+async def test_a_busy_application_is_disabled_waited_for_and_takes_no_token_before(shell: Shell, database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "new").write_text("tok_CANARY_NEW")
+    async with Stack.over(database_url) as stack:
+        application = await stack.application()
+        replica = await stack.replica()
+        held = [*started(), event("TEXT_MESSAGE_START", messageId="m", role="assistant"), gate("rest"), finished()]
+        stack.upstream.use(Script(ag_ui=[Answer(frames=held)]))
+        run_id = (await replica.client("ada").submit(application, "s", "hi")).json()["run_id"]
+        await stack.upstream.waiting_at("rest")
+        stack.upstream.token = "tok_CANARY_NEW"
+        asked = len(stack.upstream.requests)
+        _, err = await shell("apps", "set-token", "app-0", "--token-file", str(tmp_path / "new"), "--json", status=1)
+        refused = json.loads(err)["error"]
+        assert (refused["code"], [one["run_id"] for one in refused["runs"]]) == ("change_blocked", [run_id])
+        assert len(stack.upstream.requests) == asked
+        disabling = asyncio.create_task(shell("apps", "disable", "app-0", "--wait"))
+        async with asyncio.timeout(60):
+            while (await replica.client("ben").get(f"/api/internal/apps/{application}")).json()["available"]:
+                await asyncio.sleep(0.05)
+        assert not disabling.done()
+        stack.upstream.release("rest")
+        out, err = await disabling
+        assert (out, run_id in err) == ("Disabled, and no run is active or unsaved.\n", True)
+        assert (await replica.client("ada").run(application, run_id))["persistence"] == "saved"
+        await shell("apps", "set-token", "app-0", "--token-file", str(tmp_path / "new"))
 
 
 async def test_check_finds_what_is_well_and_what_is_not(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
