@@ -6,6 +6,7 @@ oldest forgery there is. What a token's own header brings along (jwk, jku, x5u, 
 
 import asyncio
 import base64
+import math
 from collections.abc import Callable, Coroutine, Mapping
 from enum import StrEnum
 from typing import Any, Final, Protocol
@@ -120,7 +121,7 @@ class FetchedKeys:
         self._clock = clock
         self._keys: KeySet = ()
         self._fetched_at: float | None = None
-        self._tried_at: float | None = None
+        self._tried_at = self._unknown_at = -math.inf
         self._failing = False
         self._fetching: asyncio.Task[None] | None = None
 
@@ -156,10 +157,20 @@ class FetchedKeys:
             await asyncio.shield(task)
 
     def _begin(self) -> "asyncio.Task[None] | None":
-        gap = RETRY_GAP_SECONDS if self._failing else REFRESH_GAP_SECONDS
-        if self._fetching is None and (self._tried_at is None or self._clock() - self._tried_at >= gap):
+        if self._fetching is None and self._may_ask(self._clock()):
             self._fetching = self._own(self._fetch(), "key-set")
         return self._fetching
+
+    def _may_ask(self, now: float) -> bool:
+        if self._failing:
+            return now - self._tried_at >= RETRY_GAP_SECONDS
+        if self._fetched_at is None or now - self._fetched_at > MAX_AGE_SECONDS:
+            return True
+        # Because of an unknown id. The first one is asked for at once, so that a rotation is learnt when it happens.
+        if now - self._unknown_at < REFRESH_GAP_SECONDS:
+            return False
+        self._unknown_at = now
+        return True
 
     async def _fetch(self) -> None:
         try:

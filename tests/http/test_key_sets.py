@@ -215,30 +215,32 @@ async def test_a_key_without_an_id_serves_where_there_is_no_choice() -> None:
         await caller.enters(signed(good(), ec(), "ES256", kid=None))
 
 
-async def test_a_rotated_key_is_learnt_once_and_a_withdrawn_one_is_forgotten() -> None:
-    old, new = signed(good(), rsa("old"), "RS256"), signed(good(), rsa("new"), "RS256")
+async def test_a_rotated_key_is_learnt_at_once_and_a_withdrawn_one_is_forgotten() -> None:
+    old, new, newest = (signed(good(), rsa(name), "RS256") for name in ("old", "new", "newest"))
     async with calling(public(rsa("old"))) as caller:
         await caller.enters(old)
         caller.issuer.entries = [public(rsa("old")), public(rsa("new"))]
-        await caller.refused(new)  # just asked: anybody may make up ids
-        assert caller.issuer.fetches == 1
-        caller.seconds += REFRESH_GAP_SECONDS
         await caller.enters(new)
         await caller.enters(old)
         assert caller.issuer.fetches == 2
-        caller.issuer.entries = [public(rsa("new"))]
-        caller.seconds += MAX_AGE_SECONDS
-        await caller.enters(old)
-        caller.seconds += 1
+        caller.issuer.entries = [public(rsa("new")), public(rsa("newest"))]
+        await caller.refused(newest)  # just asked: anybody may make up ids
+        assert caller.issuer.fetches == 2
+        caller.seconds += REFRESH_GAP_SECONDS
+        await caller.enters(newest)
         await caller.refused(old)
-        await caller.enters(new)
         assert caller.issuer.fetches == 3
+        caller.issuer.entries = [public(rsa("newest"))]
+        caller.seconds += MAX_AGE_SECONDS
+        await caller.enters(new)
+        caller.seconds += 1
+        await caller.refused(new)
+        await caller.enters(newest)
 
 
 async def test_made_up_key_ids_cost_one_fetch() -> None:
     async with calling(public(rsa())) as caller:
         await caller.enters(signed(good(), rsa(), "RS256"))
-        caller.seconds += REFRESH_GAP_SECONDS
         tokens = [signed(good(), rsa("stranger"), "RS256", kid=f"made-up-{number}") for number in range(20)]
         await asyncio.gather(*(caller.refused(token) for token in tokens))
         await asyncio.gather(*(caller.refused(token) for token in tokens))

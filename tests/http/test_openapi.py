@@ -1,10 +1,12 @@
 """The description of the API: it is served, well formed, complete, and what answers are compared with would find a fault."""
 
+import json
 from dataclasses import replace
 
 import httpx
 import jsonschema_rs
 import pytest
+from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
 from gateway.domain.problems import Code
 from gateway.web.call import Anybody, RouteSpec, refusals
@@ -41,6 +43,10 @@ def test_each_route_is_in_it_with_a_sentence_and_its_answers() -> None:
         good = [answer for code, answer in operation["responses"].items() if code.startswith("2")]
         assert good, operation["operationId"]
         assert all(answer["content"] for answer in good), operation["operationId"]
+
+
+def test_it_is_openapi() -> None:
+    OPENAPI_31_VALIDATOR.validate(json.loads(json.dumps(DESCRIBED)))
 
 
 def test_each_schema_is_one_and_all_that_is_named_is_there() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -13,8 +14,9 @@ import pytest
 from gateway.domain.ids import ApplicationId
 from gateway.domain.reasons import Reason
 from gateway.domain.states import Execution, Persistence
+from gateway.identity.tokens import HmacIdentity, TokenChecks
 from gateway.runs.live import LiveRun
-from tests.http.world import World, open_world, web_settings
+from tests.http.world import KEY, World, open_world, web_settings
 from tests.support.postgres import PostgresForTests
 
 pytestmark = pytest.mark.anyio
@@ -207,6 +209,18 @@ async def test_lost_rights_end_a_stream_and_not_the_run(postgres: PostgresForTes
                 world.sql(loss, subject)
                 assert [frame["type"] for frame in await watched.until("RUN_FINISHED")] == ["CUSTOM"]
                 assert watched.comments >= 1
+            assert world.sql("select execution from run") == [("reserved",)]
+
+
+async def test_a_token_that_expires_ends_a_stream_and_not_the_run(postgres: PostgresForTests) -> None:
+    shift = [0.0]
+    identity = HmacIdentity(KEY, TokenChecks(now=lambda: time.time() + shift[0]))
+    with postgres.migrated_database() as url:
+        async with open_world(url, settings=web_settings(heartbeat_seconds=0.05), identity=identity) as world:
+            async with posted(world, world.application(), "ada", message()) as watched:
+                assert await watched.frame() is not None
+                shift[0] = 3600 + 31
+                assert [frame["type"] for frame in await watched.until("RUN_FINISHED")] == ["CUSTOM"]
             assert world.sql("select execution from run") == [("reserved",)]
 
 
