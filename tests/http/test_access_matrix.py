@@ -56,6 +56,7 @@ ROWS: Final[Mapping[str, Row]] = {
     "refresh_run": Row(For.OWNERS, 202),
     "acknowledge_run": Row(For.OWNERS, 409, "nothing_to_acknowledge"),
     "watch_run": Row(For.OWNERS),
+    "usage": Row(For.APP_USERS),
     "list_conversations": Row(For.APP_USERS),
     "read_conversation": Row(For.OWNERS),
     "rename_conversation": Row(For.OWNERS, body={"title": "a name"}),
@@ -78,6 +79,12 @@ ROWS: Final[Mapping[str, Row]] = {
     "operator_list_accounts": Row(For.OPERATORS),
     "operator_create_account": Row(For.OPERATORS, 400, "malformed_request", body={}),
     "operator_change_account": Row(For.OPERATORS, body={}),
+    "operator_list_quotas": Row(For.OPERATORS),
+    "operator_set_quota": Row(For.OPERATORS, 400, "malformed_request", body={}),
+    "operator_remove_quota": Row(For.OPERATORS, fresh=True),
+    "operator_usage": Row(For.OPERATORS),
+    "operator_show_moderation": Row(For.OPERATORS),
+    "operator_set_moderation": Row(For.OPERATORS, 400, "malformed_request", body={}),
     "healthz": Row(For.ANYBODY),
     "readyz": Row(For.ANYBODY),
     "metrics": Row(For.ANYBODY),
@@ -150,6 +157,14 @@ class Estate:
         assert answer.status_code == 200
         return run_id, conversation_id
 
+    async def quota_rule(self) -> str:
+        """A rule that is there, and that nobody reaches."""
+        body = {"scope": "user", "limit": 1_000_000, "window": "day"}
+        answer = await self.world.client.post("/api/operator/quotas", headers=self.headers(Caller.OPERATOR), json=body)
+        assert answer.status_code == 200, answer.text
+        found: str = answer.json()["quota_rule_id"]
+        return found
+
     async def move_in(self) -> None:
         for caller in Caller:
             if caller is not Caller.NOBODY:
@@ -170,6 +185,7 @@ class Estate:
             "conversation_id": things.deleted_conversation_id if target is Target.DELETED else things.conversation_id,
             "account_id": str(self.world.account(f"matrix-{owner}")),
             "provider_id": str(self.provider_id),
+            "quota_rule_id": await self.quota_rule() if "quota_rule_id" in spec.parameters else "",
             "app_id": str(self.app_id),
             "file": "chat.js",
         }
