@@ -10,7 +10,7 @@ from gateway.domain.snapshot import Item, MessageItem
 from tests.support.ag_ui_client import CLIENTS, AgentRun, AgentSaw, run_agents
 from tests.support.scripted_upstream import Answer, Frame, Script, event, finished, message, raw, started
 from tests.support.stack import Client, Replica, Stack
-from tests.unit.test_parser_samples import VERDICTS, Verdict
+from tests.unit.test_parser_samples import STATUS, VERDICTS, Verdict
 
 pytestmark = pytest.mark.anyio
 
@@ -48,6 +48,8 @@ async def test_every_sample_is_accepted_to_its_end(database_url: str, name: str)
             assert saw.types[0] == "RUN_STARTED"
             assert saw.types[-1] == ("RUN_FINISHED" if succeeded else "RUN_ERROR"), verdict.path
             assert saw.texts == texts_of(verdict.items), verdict.path
+            run = await ada.run(application, saw.events[0]["runId"])
+            assert (run["execution"], run["reason"], run["persistence"]) == (*STATUS[verdict.fact], "saved"), verdict.path
         # The same runs again, from what was saved.
         watched = [
             AgentRun(

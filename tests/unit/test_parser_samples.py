@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from gateway.domain.decide import decide
 from gateway.domain.evidence import Outcome, RunErrored, RunFinished, StreamFact
 from gateway.domain.limits import StreamBounds
+from gateway.domain.reasons import Reason
 from gateway.domain.snapshot import Item, MessageItem, ToolItem, ToolStatus
+from gateway.domain.states import Execution
 from gateway.sse_parser.parser import Counts, StreamParser
 from gateway.sse_parser.projection import Change, MessageEnded, MessageStarted, TextAppended, ToolCalled, ToolReturned, ToolStarted
 
@@ -18,6 +21,12 @@ SAMPLES = Path(__file__).parent.parent / "samples"
 NATIVE = "33333333-3333-4333-8333-333333333333"
 SUCCESS = RunFinished(Outcome.SUCCESS)
 INTERRUPT = RunFinished(Outcome.INTERRUPT)
+STATUS: dict[StreamFact, tuple[Execution, Reason | None]] = {
+    SUCCESS: (Execution.SUCCEEDED, None),
+    INTERRUPT: (Execution.FAILED, Reason.INTERRUPT_UNSUPPORTED),
+    RunErrored(): (Execution.FAILED, Reason.UPSTREAM_ERROR),
+}
+"""What becomes of the run, and why."""
 
 PLAIN = "Hello from the fake model.\n\nSecond line — 你好."
 WEATHER = "It is 21 degrees in Paris — café weather ☕."
@@ -159,6 +168,9 @@ def by_path(verdict: Verdict) -> str:
 def test_sample_whole(verdict: Verdict) -> None:
     fact, items, native, counts = outcome(verdict, iter([verdict.raw]))
     assert fact == verdict.fact
+    transition = decide(Execution.RUNNING, fact)
+    assert transition is not None
+    assert (transition.to, transition.reason) == STATUS[verdict.fact]
     assert items == verdict.items
     assert native == verdict.native
     assert counts.stream_bytes == len(verdict.raw)
