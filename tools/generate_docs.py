@@ -200,8 +200,8 @@ def events_page() -> str:
         "",
         "## Faults",
         "",
-        "Only what contradicts the run ends it as unknown. The evidence names the fault by its detail; it never quotes the service. Silence and",
-        "length have reasons of their own, `idle_timeout` and `total_timeout`.",
+        "Only what contradicts the run ends it as unknown. The evidence names the fault by its detail; it never quotes the service.",
+        "Silence and length have reasons of their own, `idle_timeout` and `total_timeout`.",
         "",
         *_table(("reason", "detail", "meaning"), faults),
     ]
