@@ -5,14 +5,19 @@ Each leaf names its function as `module:function` below gateway.cli.
 
 import argparse
 import importlib
-from typing import TYPE_CHECKING, Final
+import re
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import gateway
 from gateway.domain.resolution import ResolutionOutcome, RunFilter
 
 if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    Commands = argparse._SubParsersAction["Parser"]
 
+# argparse's own sentences, up to where they repeat what was typed; the usage above them says what may be typed.
+_TYPED: Final = re.compile(
+    r"(unrecognized arguments|ambiguous option|invalid choice|invalid \S+ value|ignored explicit argument).*", re.DOTALL
+)
 _NAME_HELP: Final = "its name"
 _RENAME_HELP: Final = "another name; nothing else changes by it"
 _SUBJECT_HELP: Final = "the person's name in tokens (their subject)"
@@ -20,9 +25,17 @@ _URL_HELP: Final = "https://…; plain HTTP and private addresses only for GATEW
 _TOKEN_FILE_HELP: Final = "file with the service token, or - for standard input; a token is never an argument"
 
 
+class Parser(argparse.ArgumentParser):
+    """argparse's, which does not repeat what was typed: somebody may have typed a token where no token belongs."""
+
+    def error(self, message: str) -> NoReturn:
+        """As argparse's."""
+        super().error(_TYPED.sub(r"\1", message))
+
+
 def build_parser(*, demo: bool) -> argparse.ArgumentParser:
     """The parser of every command. `demo`: with the arguments of `gateway demo`, which are the demo module's own."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="gateway",
         description="A governance gateway in front of agent services.",
         epilog="Exit status: 0 done, 1 failed, 2 wrong usage. Settings come from the environment: docs/settings.md.",

@@ -60,10 +60,15 @@ class RefusalJson(TypedDict):
 
 
 class RefusalsJson(TypedDict):
-    """Runs of the last `period_seconds` that came to nothing. What was refused before there was a run is not known here."""
+    """What came to nothing in the last `period_seconds`: runs by reason, and texts that moderation refused or could not judge.
+
+    Other refusals before there was a run are not in the database: metrics count them.
+    """
 
     period_seconds: float
     by_reason: list[RefusalJson]
+    moderation_refused: int
+    moderation_unavailable: int
 
 
 class OverviewJson(TypedDict):
@@ -91,12 +96,14 @@ class Overview:
 
     async def read(self) -> OverviewJson:
         """The numbers of now."""
-        totals, applications, refusals, replicas = await asyncio.gather(
+        totals, applications, refusals, moderation, replicas = await asyncio.gather(
             store.totals(self.database),
             store.applications(self.database, limit=PAGE_MAX),
             store.refusals(self.database, period_seconds=REFUSALS_SECONDS),
+            store.moderation(self.database, period_seconds=REFUSALS_SECONDS),
             leases.replicas(self.database, lease_seconds=self.lease_seconds),
         )
+        texts = {row.outcome: row.texts for row in moderation}
         return {
             "at": rfc3339(totals.at),
             "active_runs": totals.active_runs,
@@ -109,6 +116,8 @@ class Overview:
             "refusals": {
                 "period_seconds": REFUSALS_SECONDS,
                 "by_reason": [{"execution": Execution(row.execution), "reason": Reason(row.reason), "runs": row.runs} for row in refusals],
+                "moderation_refused": texts.get("refused", 0),
+                "moderation_unavailable": texts.get("unavailable", 0),
             },
         }
 

@@ -11,6 +11,7 @@ from gateway.store.statements import statement
 _TOTALS: Final = statement("overview.totals")
 _APPLICATIONS: Final = statement("overview.applications")
 _REFUSALS: Final = statement("overview.refusals")
+_MODERATION: Final = statement("overview.moderation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,14 @@ class RefusalRow:
     runs: int
 
 
+@dataclass(frozen=True, slots=True)
+class ModerationRow:
+    """How many texts moderation refused, or could not judge."""
+
+    outcome: str
+    texts: int
+
+
 async def totals(db: Database) -> TotalsRow:
     """The numbers of now."""
     row = await db.one(_TOTALS, TotalsRow, {}, reading=True)
@@ -63,3 +72,8 @@ async def applications(db: Database, *, limit: int) -> list[ApplicationNumbersRo
 async def refusals(db: Database, *, period_seconds: float) -> list[RefusalRow]:
     """The runs of the last `period_seconds` that came to nothing, by reason, the most frequent first."""
     return await db.all(_REFUSALS, RefusalRow, {"period_seconds": period_seconds}, reading=True)
+
+
+async def moderation(db: Database, *, period_seconds: float) -> list[ModerationRow]:
+    """The texts of the last `period_seconds` that moderation let nobody admit."""
+    return await db.all(_MODERATION, ModerationRow, {"period_seconds": period_seconds}, reading=True)

@@ -38,3 +38,11 @@ where r.created_at > now() - make_interval(secs => %(period_seconds)s::double pr
     and r.execution in ('released', 'failed') and r.reason is not null
 group by r.execution, r.reason
 order by runs desc, r.execution, r.reason
+
+-- name: moderation
+-- Texts of a period of which nothing came because of moderation, by what it said.
+select v.outcome, count(*) as texts
+from moderation_verdict v
+where v.run_id is null and v.at > now() - make_interval(secs => %(period_seconds)s::double precision) and v.outcome <> 'allowed'
+group by v.outcome
+order by v.outcome

@@ -12,6 +12,7 @@ import httpx
 import psycopg
 import pytest
 
+from gateway.admission.local_rules import LocalRules
 from gateway.domain.ids import ApplicationId
 from gateway.web.routes import PUBLIC_ROUTES
 from tests.support.described import Described
@@ -649,8 +650,10 @@ async def test_o21_a_run_that_is_running_for_ever_is_settled_by_one_act(database
 async def test_the_overview_tells_what_is_under_way_and_what_came_to_nothing(database_url: str) -> None:
     async with office(database_url) as desk:
         idle = await desk.stack.application()
+        strict = await desk.stack.replica(desk.stack.settings(**STILL), moderators=[LocalRules(["forbidden"])])
+        assert (await strict.client("ada").submit(desk.application, "s", "a forbidden word")).json()["code"] == "moderation_refused"
         other = await desk.stack.replica(desk.stack.settings(**STILL, API_ENCRYPTION_KEY=base64.b64encode(b"o" * 32).decode()))
-        for replica in (desk.replica, other):
+        for replica in (desk.replica, other, strict):
             await replica.gateway.heartbeat.beat()
 
         async def overview() -> dict[str, Any]:
@@ -663,9 +666,10 @@ async def test_the_overview_tells_what_is_under_way_and_what_came_to_nothing(dat
         counts = ("active_runs", "waiting_runs", "unresolved_runs", "attention_runs")
         assert [seen[name] for name in counts] == [0, 0, 0, 0]
         assert (seen["saving"], seen["refusals"]["by_reason"]) == ({"pending": 0, "oldest_seconds": None}, [])
+        assert (seen["refusals"]["moderation_refused"], seen["refusals"]["moderation_unavailable"]) == (1, 0)
         assert {replica["replica_id"]: (replica["same_keys"], replica["key_ids"]) for replica in seen["replicas"]} == {
-            str(replica.gateway.heartbeat.replica_id): (replica is desk.replica, list(replica.gateway.vault.key_ids))
-            for replica in (desk.replica, other)
+            str(replica.gateway.heartbeat.replica_id): (replica is not other, list(replica.gateway.vault.key_ids))
+            for replica in (desk.replica, other, strict)
         }
         assert all(0 <= replica["heartbeat_age_seconds"] < 30 for replica in seen["replicas"])
 

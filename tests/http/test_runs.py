@@ -224,8 +224,8 @@ async def test_a_token_that_expires_ends_a_stream_and_not_the_run(postgres: Post
             assert world.sql("select execution from run") == [("reserved",)]
 
 
-async def test_the_foreign_the_missing_and_the_malformed_look_alike(world: World) -> None:
-    """Field case O-37: the same 404 for another's ids, for ids of another application, for random ones, and for what is no id."""
+async def test_o37_the_foreign_the_missing_and_the_malformed_look_alike(world: World) -> None:
+    """The same 404 for another's ids, for ids of another application, for random ones, and for what is no id."""
     owner, other = f"u{uuid4()}", f"u{uuid4()}"
     application_id, second_application_id = world.application(), world.application()
     hidden = world.application(visibility="group", groups=["research"])
@@ -280,6 +280,43 @@ async def test_the_foreign_the_missing_and_the_malformed_look_alike(world: World
     # Nothing was changed by any of it.
     read = await world.client.get(f"{world.agent(application_id)}/runs/{run_id}", headers=world.bearer(owner))
     assert read.json()["run_id"] == run_id
+
+
+async def test_o37_no_id_in_a_body_reaches_what_is_not_the_callers(world: World) -> None:
+    """Another's ids and native ids in a JSON field are refused, whoever's they are; and what is lost is lost on every address."""
+    owner, other = f"u{uuid4()}", f"u{uuid4()}"
+    application_id = world.application(visibility="group", groups=["research"])
+    mine, theirs = world.bearer(owner, groups=["research"]), world.bearer(other, groups=["research"])
+    agent = world.agent(application_id)
+    run = (await world.client.post(f"{agent}/runs", headers=mine, json=message())).json()
+    run_address, conversation = f"{agent}/runs/{run['run_id']}", f"{agent}/conversations/{run['conversation_id']}"
+    for field in ("run_id", "thread_id", "threadId", "native_run_id", "checkpoint", "command", "account_id", "user", "history"):
+        answer = await world.client.post(f"{agent}/runs", headers=theirs, json={**message(), field: run["run_id"]})
+        assert (answer.status_code, answer.json()["code"]) == (400, "malformed_request"), field
+
+    def every_address() -> list[tuple[str, str, Any]]:
+        reads = [("GET", address, None) for address in (run_address, f"{run_address}/events", conversation, f"{conversation}/items")]
+        acts = [("POST", f"{run_address}/refresh", None), ("POST", f"{run_address}/acknowledge", None), ("DELETE", conversation, None)]
+        writes: list[tuple[str, str, Any]] = [
+            ("PATCH", conversation, {"title": "x"}),
+            ("POST", f"{agent}/runs", message(conversation_id=run["conversation_id"])),
+        ]
+        return [*reads, *acts, *writes]
+
+    async def refused(headers: dict[str, str]) -> set[tuple[int, str]]:
+        answers = [await world.client.request(method, address, headers=headers, json=body) for method, address, body in every_address()]
+        return {(answer.status_code, answer.json()["code"]) for answer in answers}
+
+    operator = [
+        (method, f"/api/operator/runs/{run['run_id']}{act}") for method, act in (("GET", ""), ("POST", "/lookup"), ("POST", "/retry-save"))
+    ]
+    for method, address in operator:
+        answer = await world.client.request(method, address, headers=theirs)
+        assert (answer.status_code, answer.json()["code"]) == (403, "not_operator")
+    assert await refused(theirs) == {(404, "not_found")}
+    assert await refused(world.bearer(owner)) == {(404, "not_found")}  # the owner lost the group
+    assert (await world.client.delete(conversation, headers=mine)).status_code == 200
+    assert await refused(mine) == {(404, "not_found")}
 
 
 async def test_the_applications_that_the_caller_sees(world: World) -> None:

@@ -72,6 +72,28 @@ def test_wrong_usage_is_2(argv: list[str], capsys: pytest.CaptureFixture[str], m
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["tok_CANARY"],
+        ["apps", "tok_CANARY"],
+        ["apps", "set-token", "a", "--token-file", "f", "tok_CANARY"],
+        ["apps", "set-token", "a", "--token-file", "tok_CANARY"],
+        ["apps", "set-token", "a", "--token=tok_CANARY"],
+        ["apps", "disable", "a", "--wait=tok_CANARY"],
+        ["apps", "create", "a", "--config", "tok_CANARY", "--provider", "p"],
+        ["accounts", "create", "a", "--role", "tok_CANARY (choose"],
+        ["accounts", "create", "a", "--role", "it's tok_CANARY"],
+        ["quotas", "set", "--limit", "tok_CANARY", "--scope", "user", "--window", "day"],
+        ["runs", "show", "tok_CANARY"],
+        ["token", "a", "--lifetime-seconds", "tok_CANARY"],
+    ],
+)
+def test_what_was_typed_where_it_does_not_belong_is_not_repeated(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(argv) in (1, 2)
+    assert "CANARY" not in "".join(capsys.readouterr())
+
+
 @pytest.mark.parametrize("argv", [["--help"], ["apps", "--help"], ["apps", "set-token", "--help"], ["--version"]])
 def test_help_is_0(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(argv) == 0
