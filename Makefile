@@ -70,6 +70,8 @@ check: setup ## formatter, linter, types, import contracts, migrations, docs
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports --no-cache
 	@$(VENV)/bin/squawk --config .squawk.toml sql/migrations/*.sql
+	@$(VENV)/bin/hadolint deploy/image/Containerfile
+	@$(VENV)/bin/shellcheck .ci/run deploy/image/try.sh deploy/compose/make-secrets.sh docs/model/check.sh
 	@$(PY) tools/generate_docs.py --check
 	@$(PY) tools/pins.py --check
 

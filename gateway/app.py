@@ -36,6 +36,7 @@ from gateway.identity.key_sets import FetchedKeys, KeySetIdentity
 from gateway.identity.tokens import ClaimNames, HmacIdentity, Identity, TokenChecks
 from gateway.metrics import Metrics
 from gateway.reconciler.loop import Reconciler
+from gateway.reconciler.retention import Retention
 from gateway.runs.execute import Execute
 from gateway.runs.heartbeat import Heartbeat
 from gateway.runs.history import History
@@ -80,6 +81,7 @@ class Gateway:
     supervisor: Supervisor
     heartbeat: Heartbeat
     reconciler: Reconciler
+    retention: Retention
     database: Database
     vault: Vault
     http_client: HttpClient
@@ -92,12 +94,14 @@ class Gateway:
         sweeping = asyncio.create_task(self.reconciler.run(), name="reconciler")
         beating = asyncio.create_task(self.heartbeat.run(), name="heartbeat")
         looking = asyncio.create_task(self._look_at_tokens(), name="look_at_tokens")
+        keeping = asyncio.create_task(self.retention.run(), name="retention")
         watching = asyncio.create_task(watch_loop(self.metrics), name="watch_loop")
         try:
             yield
         finally:
             await _cancelled(looking)
             await _cancelled(sweeping)
+            await _cancelled(keeping)
             await self.supervisor.finish(self.settings.drain_seconds)
             await _cancelled(beating)
             await _cancelled(watching)
@@ -182,6 +186,8 @@ async def build_app(
         at=at,
         metrics=metrics,
     )
+    days = (settings.retention_deleted_days, settings.retention_evidence_days, settings.retention_audit_days)
+    retention = Retention(database, *days, metrics)
     access = AccessCheck(database, create_unknown=settings.accounts == "auto")
     reads = Reads(database)
     operator_reads = OperatorReads(database, settings.resolution_gate_seconds)
@@ -252,7 +258,7 @@ async def build_app(
         demo=demo,
     )
     asgi = build_web(services)
-    return Gateway(settings, asgi, services, supervisor, heartbeat, reconciler, database, vault, http_client, metrics, traces)
+    return Gateway(settings, asgi, services, supervisor, heartbeat, reconciler, retention, database, vault, http_client, metrics, traces)
 
 
 def _traces(settings: Settings) -> Traces | None:

@@ -7,6 +7,7 @@ from typing import Final
 
 from gateway.bindings.keys import other_rings
 from gateway.identity.tokens import Identity
+from gateway.store import admission_gate
 from gateway.store.database import Database
 from gateway.store.errors import StoreError
 from gateway.store.migrate import needed_version, schema_version
@@ -56,6 +57,8 @@ class ReplicaHealth:
                 version = await schema_version(self.database)
                 if version >= self.needed and await other_rings(self.database, self.key_ids, lease_seconds=self.lease_seconds):
                     warnings.append("key_rings_differ")
+                if version >= self.needed and await admission_gate.closed(self.database) is not None:
+                    warnings.append("admission_closed")
         except (StoreError, TimeoutError):
             version = None
         return version, warnings

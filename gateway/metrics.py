@@ -80,6 +80,7 @@ LEASES_LOST: Final = Family(
 )
 SAVES: Final = Family("gateway_saves_total", _C, "Pending answers that were tried to save later, by result.", ("result",))
 SWEEP_FAILURES: Final = Family("gateway_sweep_failures_total", _C, "Steps of the reconciler that failed, and are tried again.")
+RETENTION_REMOVED: Final = Family("gateway_retention_removed_total", _C, "Rows that retention removed, by table.", ("table",))
 LOOP_LAG: Final = Family("gateway_event_loop_lag_seconds", _H, "How late a timer of the event loop fires.", (), _LAG)
 
 LIVE_RUNS: Final = Family("gateway_live_runs", _G, "Runs that this replica executes now.")
@@ -109,10 +110,11 @@ LEASE_LEFT: Final = Family(
     "gateway_lease_left_seconds", _G, "Of the run whose lease ends first: what is left; negative when it is over.", shared=True
 )  # fmt: skip
 REPLICAS: Final = Family("gateway_replicas", _G, "Replicas that said within a lease that they live.", shared=True)
+ADMISSION_CLOSED: Final = Family("gateway_admission_closed", _G, "1 while an operator keeps new work out of all replicas.", shared=True)
 
 COUNTED: Final = (
     HTTP_REQUESTS, HTTP_SECONDS, ADMISSIONS, STEPS, MODERATOR, RUNS_ENDED, STREAM_SECONDS, FIRST_TEXT, STREAM_BYTES, STREAM_EVENTS,
-    STREAM_FAULTS, LOOKUPS, LEASES_LOST, SAVES, SWEEP_FAILURES, LOOP_LAG,
+    STREAM_FAULTS, LOOKUPS, LEASES_LOST, SAVES, SWEEP_FAILURES, RETENTION_REMOVED, LOOP_LAG,
 )  # fmt: skip
 """Kept in this process."""
 READ: Final = (
@@ -120,7 +122,7 @@ READ: Final = (
 )  # fmt: skip
 """Read from this process when somebody scrapes."""
 ASKED: Final = (
-    DATABASE_UP, ACTIVE_RUNS, APP_SLOTS, UNRESOLVED, UNRESOLVED_AGE, ATTENTION, SAVING, SAVING_AGE, LEASE_LEFT, REPLICAS,
+    DATABASE_UP, ACTIVE_RUNS, APP_SLOTS, UNRESOLVED, UNRESOLVED_AGE, ATTENTION, SAVING, SAVING_AGE, LEASE_LEFT, REPLICAS, ADMISSION_CLOSED,
 )  # fmt: skip
 """Asked of the database when somebody scrapes."""
 FAMILIES: Final = (*COUNTED, *READ, *ASKED)

@@ -42,6 +42,7 @@ _OUR_PREFIXES: Final = ("GATEWAY_", "API_ENCRYPTION_", "AGENT_MAX_")
 # Kubernetes puts these into every pod of a namespace with a Service named "gateway" (enableServiceLinks); nobody wrote them.
 _SERVICE_LINK: Final = re.compile(r"GATEWAY_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
 _LONGEST_SECONDS: Final = 7 * 24 * 3600.0
+_MOST_DAYS: Final = 36_500
 _LARGEST: Final = 2**31 - 1
 """Postgres integers: limits are passed to SQL functions."""
 _COOKIE_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,100}")
@@ -205,6 +206,7 @@ Positive = Annotated[int, Field(gt=0, le=_LARGEST)]
 Seconds = Annotated[float, Field(gt=0, le=_LONGEST_SECONDS, allow_inf_nan=False)]
 SecondsOrNone = Annotated[float, Field(ge=0, le=_LONGEST_SECONDS, allow_inf_nan=False)]
 """Seconds of which zero is an honest amount."""
+Days = Annotated[int, Field(gt=0, le=_MOST_DAYS)]
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
 DatabaseUrl = Annotated[SecretStr | None, AfterValidator(_is_database_url)]
 ClaimName = Annotated[str, Field(min_length=1, max_length=100)]
@@ -284,14 +286,18 @@ class Settings(BaseSettings):
     quota_zone: Annotated[str, AfterValidator(_is_zone)] = _setting(
         "GATEWAY_QUOTA_ZONE", Group.LIMITS, "time zone of calendar windows", "UTC"
     )
-    retention_deleted_days: Positive | None = _setting(
-        "GATEWAY_RETENTION_DELETED_DAYS", Group.LIMITS, "days to keep what users deleted", None, "kept"
+    retention_deleted_days: Days | None = _setting(
+        "GATEWAY_RETENTION_DELETED_DAYS", Group.LIMITS, "days to keep what was said in conversations that users deleted", None, "kept"
     )
-    retention_evidence_days: Positive | None = _setting(
-        "GATEWAY_RETENTION_EVIDENCE_DAYS", Group.LIMITS, "days to keep the evidence of runs that are over", None, "kept"
+    retention_evidence_days: Days | None = _setting(
+        "GATEWAY_RETENTION_EVIDENCE_DAYS",
+        Group.LIMITS,
+        "days to keep the evidence of runs that are over, and moderators' verdicts",
+        None,
+        "kept",
     )
-    retention_audit_days: Positive | None = _setting(
-        "GATEWAY_RETENTION_AUDIT_DAYS", Group.LIMITS, "days to keep the audit trail", None, "kept"
+    retention_audit_days: Annotated[int, Field(ge=30, le=_MOST_DAYS)] | None = _setting(
+        "GATEWAY_RETENTION_AUDIT_DAYS", Group.LIMITS, "days to keep the audit trail, 30 at least", None, "kept"
     )
 
     trusted_upstream_hosts: Annotated[Words, AfterValidator(_are_hosts)] = _setting(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import gateway
 from gateway.domain.resolution import ResolutionOutcome, RunFilter
+from gateway.domain.text import is_storable
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction["Parser"]
@@ -58,6 +59,7 @@ def build_parser(*, demo: bool) -> argparse.ArgumentParser:
     _keys(_group(commands, "keys", "the keys that service tokens are encrypted under"))
     _runs(_group(commands, "runs", "runs that need somebody, and what an operator may do about them"))
     _audit(_group(commands, "audit", "the trail of operators' acts"))
+    _admission(_group(commands, "admission", "new work on all replicas: stop it, start it again"))
     _chat(commands)
     return parser
 
@@ -250,6 +252,21 @@ def _runs(commands: "Commands") -> None:
         _actor(leaf)
     resolve.add_argument("--outcome", required=True, choices=[one.value for one in ResolutionOutcome], help="what became of it")
     resolve.add_argument("--reason", required=True, metavar="TEXT", help="why; the run's owner reads it too")
+
+
+def _reason(text: str) -> str:
+    if not (len(text.strip()) > 0 and len(text) <= 1000 and is_storable(text)):
+        raise argparse.ArgumentTypeError("write 1 to 1000 characters")
+    return text.strip()
+
+
+def _admission(commands: "Commands") -> None:
+    close = _leaf(commands, "close", "admission:close", "admit nothing new on any replica; running streams and reads go on")
+    again = _leaf(commands, "open", "admission:reopen", "admit again")
+    for leaf in (close, again):
+        leaf.add_argument("--reason", required=True, metavar="TEXT", type=_reason, help="why, for the audit trail")
+        _actor(leaf)
+    _leaf(commands, "show", "admission:show", "whether it is closed, by whom and why")
 
 
 def _audit(commands: "Commands") -> None:

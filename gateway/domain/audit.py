@@ -53,6 +53,7 @@ class Act(StrEnum):
     KEYS_REKEY = "keys_rekey"
     ADMISSION_CLOSE = "admission_close"
     ADMISSION_OPEN = "admission_open"
+    AUDIT_PRUNE = "audit_prune"
 
 
 class TargetKind(StrEnum):

@@ -248,11 +248,15 @@ class OperatorReads:
 
     async def verify_audit(self) -> ChainVerdict:
         """Recompute the whole chain, here and not in the database, and stop at the first entry that is not as it was written."""
-        entries, previous = 0, _FIRST_PREVIOUS
-        while links := await trail.texts(self.database, after=entries, limit=_CHAIN_PAGE):
+        anchor = await trail.anchor(self.database)
+        if anchor is not None and not anchor.recorded:
+            return ChainVerdict(0, None, anchor.audit_id + 1, "beginning_not_recorded")
+        last, previous = (0, _FIRST_PREVIOUS) if anchor is None else (anchor.audit_id, anchor.sha256)
+        entries = 0
+        while links := await trail.texts(self.database, after=0 if entries == 0 else last, limit=_CHAIN_PAGE):
             for link in links:
                 why = None
-                if link.audit_id != entries + 1:
+                if link.audit_id != last + 1:
                     why = "entry_missing_before"
                 elif link.previous_sha256 != previous:
                     why = "previous_hash_differs"
@@ -260,7 +264,7 @@ class OperatorReads:
                     why = "hash_differs"
                 if why is not None:
                     return ChainVerdict(entries, previous if entries else None, link.audit_id, why)
-                entries, previous = link.audit_id, link.sha256
+                entries, last, previous = entries + 1, link.audit_id, link.sha256
         return ChainVerdict(entries, previous if entries else None)
 
     async def _with_text(self, row: OperatorRow, reader: Actor) -> tuple[OperatorRow, str | None]:

@@ -12,6 +12,7 @@ from gateway.store.statements import statement
 _RECORD: Final = statement("audit.record")
 _PAGE: Final = statement("audit.page")
 _TEXTS: Final = statement("audit.texts")
+_ANCHOR: Final = statement("audit.anchor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,20 @@ async def record(tx: Transaction, entry: Entry) -> None:
 async def page(db: Database, *, before: int | None, limit: int) -> list[AuditRow]:
     """At most `limit` entries, newest first, before the one of that id."""
     return await db.all(_PAGE, AuditRow, {"before": before, "limit": limit}, reading=True)
+
+
+@dataclass(frozen=True, slots=True)
+class AnchorRow:
+    """Where the trail begins after retention: the last entry that went, and whether an entry of the trail says so."""
+
+    audit_id: int
+    sha256: bytes
+    recorded: bool
+
+
+async def anchor(db: Database) -> AnchorRow | None:
+    """The newest anchor; None while the trail is whole."""
+    return await db.one(_ANCHOR, AnchorRow, reading=True)
 
 
 async def texts(db: Database, *, after: int, limit: int) -> list[ChainRow]:

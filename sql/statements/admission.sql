@@ -50,3 +50,21 @@ from admit_v2(
 select r.run_id, r.conversation_id, r.config_version, r.token_version, r.created_at, r.attempt_token = %(attempt_token)s::uuid as ours
 from run r
 where r.run_id = %(run_id)s::uuid
+
+-- name: await_admissions
+-- The lock that closing takes alone: whoever saw admission open has committed or given up once it is had.
+select pg_advisory_xact_lock(hashtextextended('admission', 0))::text as locked
+
+-- name: close
+-- No run is admitted from the commit on, by any replica. No row: it was closed already.
+insert into admission_closed (actor, reason) values (%(actor)s::text, %(reason)s::text)
+on conflict (one) do nothing
+returning closed_at
+
+-- name: open
+-- Runs are admitted again. No row: it was open.
+delete from admission_closed returning closed_at
+
+-- name: closed
+-- Since when, by whom and why admission is closed; no row while it is open.
+select c.closed_at, c.actor, c.reason from admission_closed c

@@ -21,3 +21,13 @@ from audit a
 where a.audit_id > %(after)s::bigint
 order by a.audit_id
 limit %(limit)s::integer
+
+-- name: anchor
+-- Where the chain begins after retention, and whether an entry of the chain that is left names this very beginning.
+select n.audit_id, n.sha256, exists (
+    select from audit a
+    where a.audit_id > n.audit_id and a.act = 'audit_prune'
+        and a.detail ->> 'through' = n.audit_id::text and a.detail ->> 'sha256' = encode(n.sha256, 'hex')) as recorded
+from audit_anchor n
+order by n.audit_id desc
+limit 1

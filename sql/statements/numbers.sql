@@ -40,3 +40,5 @@ from held h where h.execution = any (%(live)s::text[]) having count(*) > 0
 union all
 select 'gateway_replicas', null, count(*)
 from replica p where p.heartbeat_at > clock_timestamp() - make_interval(secs => %(lease_seconds)s::double precision)
+union all
+select 'gateway_admission_closed', null, count(*) from admission_closed

@@ -111,10 +111,11 @@ async def test_tampering_past_the_trigger_is_found(database: Database, database_
     statements, broken, why = TAMPERINGS[tampering]
     await append(database, *(entry(n) for n in range(1, 6)))
     with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute("alter table audit disable trigger audit_append_only")
+        connection.execute("alter table audit disable trigger user")
         for statement in statements:
             connection.execute(statement.encode())
-        connection.execute("alter table audit enable always trigger audit_append_only")
+        for trigger in ("audit_append_only", "audit_removal_is_anchored"):
+            connection.execute(f"alter table audit enable always trigger {trigger}".encode())
     found = await verdict(database)
     assert (found.broken_audit_id, found.why, found.entries) == (broken, why, broken - 2 if why == "entry_missing_before" else broken - 1)
 
