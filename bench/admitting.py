@@ -25,8 +25,9 @@ import uvloop
 from bench.machine import find_tool
 from bench.report import Better, Finding, Row, Skipped
 from bench.world import DENY_RULES, ENCRYPTION_KEY, TEXT, World, new_application
+from gateway.admission.admitting import Admitted, Checked
 from gateway.admission.chains import SettingsChain
-from gateway.admission.gate import Admitted, Checked, Gate
+from gateway.admission.gate import Gate
 from gateway.admission.local_rules import LocalRules
 from gateway.admission.moderation import Moderation, Opinion, Passed, Provider, TextKind
 from gateway.admission.validation import parse_submission

@@ -61,6 +61,8 @@ from gateway.telemetry import configure_logging
 from gateway.tracing import TracedExecution, Traces, TracingMissing, open_traces, traced
 from gateway.upstream.bridge import Bridge
 from gateway.upstream.lookup import BridgeLookup
+from gateway.upstream.native import Native
+from gateway.upstream.native_reads import NativeThreads
 from gateway.upstream.protocol import Upstream
 from gateway.web.routes import build_web
 from gateway.web.services import Demo, Services, WebSettings
@@ -152,6 +154,8 @@ async def build_app(
         database=database,
         resolve=resolve,
         upstream=upstream or Bridge(http_client, bounds=settings.bounds, clock=clock),
+        native=Native(http_client, bounds=settings.bounds, clock=clock),
+        native_reads=NativeThreads(http_client),
         bounds=settings.bounds,
         lease_seconds=settings.lease_seconds,
         send_window_seconds=settings.send_window_seconds,
@@ -174,7 +178,8 @@ async def build_app(
         clock=clock,
         at=at,
     )
-    look_up = LookUp(database, resolve, BridgeLookup(http_client), settings.lookup_max, settings.lookup_first_seconds, at, metrics)
+    asks = BridgeLookup(http_client), means.native_reads
+    look_up = LookUp(database, resolve, *asks, settings.lookup_max, settings.lookup_first_seconds, at, metrics)
     save = Save(database, at, metrics)
     reconciler = Reconciler(
         database=database,

@@ -54,7 +54,7 @@ OPERATOR_NOTES: Final[Mapping[Reason, str]] = {
     Reason.THREAD_GONE: "Upstream answered 404 for a thread that it had given us. The conversation is blocked for good.",
     Reason.THREAD_BUSY: "Upstream says that the thread is at work: another copy of our POST may be what runs. Slots stay held.",
     Reason.THREAD_NOT_FRESH: "POST /threads gave a thread that another conversation has. Report it to whoever runs the service.",
-    Reason.INTERRUPT_UNSUPPORTED: "The agent interrupted itself, without human_input. The conversation is blocked for good.",
+    Reason.INTERRUPT_UNSUPPORTED: "The agent asked in a form that is not served, or without human_input. The conversation is blocked.",
     Reason.CANCELLED_UPSTREAM: "Somebody or something at the service cancelled the run.",
     Reason.DECISION_NOT_APPLIED: "The thread's state does not show the decision. Look at the thread at the service, then resolve the run.",
     Reason.UPSTREAM_REJECTED: "A documented 3xx or 4xx before any stream byte; the status is in the evidence. The charge is kept.",

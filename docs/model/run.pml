@@ -8,7 +8,7 @@
  */
 
 /* ---- the rules ---- */
-#ifndef R_SLOT          /* admit_v1 asks conversation_block_v1 under the conversation's lock */
+#ifndef R_SLOT          /* admit_v1 asks conversation_block_v2 under the conversation's lock */
 #define R_SLOT 1
 #endif
 #ifndef R_INDEX         /* unique index run_one_active_per_conversation */
@@ -17,13 +17,13 @@
 #ifndef R_ADMIT         /* gate: a lost COMMIT is followed by the same insert again; 0: given up at once */
 #define R_ADMIT 1
 #endif
-#ifndef R_TOKEN         /* fence_v1 compares the attempt token; 0: whoever finds the row reserved executes it */
+#ifndef R_TOKEN         /* fence_v2 compares the attempt token; 0: whoever finds the row reserved executes it */
 #define R_TOKEN 1
 #endif
-#ifndef R_FENCE         /* fence_v1 moves a reserved row only */
+#ifndef R_FENCE         /* fence_v2 moves a reserved row only */
 #define R_FENCE 1
 #endif
-#ifndef R_RENEW         /* fence_v1 renews the lease */
+#ifndef R_RENEW         /* fence_v2 renews the lease */
 #define R_RENEW 1
 #endif
 #ifndef R_WINDOW        /* the send gate asks the clock before the first byte */
@@ -247,7 +247,7 @@ proctype Execute(byte p; byte r) {
   /* before the fence */
   :: atomic { at[p] == PREPARING -> say("execute %d: run %d, capabilities, thread or a re-check failed\n", p, r) at[p] = UNSENT }
   :: atomic { at[p] == PREPARING && fence[r].late + fence[r].asked < FENCES && (!R_CLOCK || !fence[r].clock_started || fence[r].clock) ->
-       say("execute %d: run %d, sends fence_v1\n", p, r)
+       say("execute %d: run %d, sends fence_v2\n", p, r)
        if
        :: !fence[r].clock_started -> fence[r].clock_started = 1; fence[r].clock = 1
        :: fence[r].clock_started && !R_CLOCK -> fence[r].clock_anew = (fence[r].window != NO_FENCE); fence[r].clock = 1
@@ -390,11 +390,11 @@ active proctype AdmissionTransactions() {
 proctype FenceStatements(byte r) {
   do
   :: atomic { fence[r].asked + fence[r].late > 0 && !fence[r].locked && !row[r].lapsed && (!R_FENCE || row[r].execution == RESERVED) ->
-       say("database: fence_v1 of run %d has the row\n", r)
+       say("database: fence_v2 of run %d has the row\n", r)
        if :: fence[r].asked -> fence[r].asked = 0; fence[r].locked_asked = 1 :: fence[r].late > 0 -> fence[r].late--; fence[r].locked_asked = 0 fi;
        fence[r].clock_anew = 0; fence[r].locked = 1; fence[r].window = INSIDE }
   :: atomic { fence[r].asked + fence[r].late > 0 && !fence[r].locked && row[r].execution != RESERVED ->
-       say("database: fence_v1 of run %d changes nothing\n", r)
+       say("database: fence_v2 of run %d changes nothing\n", r)
        if :: fence[r].asked -> fence[r].asked = 0 :: fence[r].late > 0 -> fence[r].late-- fi }
   :: atomic { fence[r].locked ->
        if

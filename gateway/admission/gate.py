@@ -5,26 +5,27 @@ Identity was verified by the caller. `check` may be cut short by a browser that 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Final
 from uuid import UUID, uuid4
 
-from gateway.admission.moderation import Asked, Moderation, Passed, TextKind
+from gateway.admission.admitting import Admitted, Admitting, Checked, Limits, Replayed
+from gateway.admission.moderation import Asked, Moderation, TextKind
 from gateway.admission.quota import quota_exhausted
-from gateway.admission.validation import parse_submission, title_of
+from gateway.admission.validation import parse_decision, parse_submission
 from gateway.bindings.vault import Vault
-from gateway.domain.fault_points import At, Step, pass_by, through
+from gateway.domain.fault_points import At, pass_by, through
 from gateway.domain.ids import AccountId, ApplicationId, AttemptToken, ConversationId, CorrelationId, RunId
 from gateway.domain.limits import ActiveLimits
 from gateway.domain.problems import Code, Refused
-from gateway.domain.quota import RuleState, rule_states
+from gateway.domain.quota import rule_states
 from gateway.domain.reasons import Reason
-from gateway.domain.snapshot import USER_POSITION, item_id
-from gateway.domain.submission import Submission, Submitted
+from gateway.domain.states import Execution
+from gateway.domain.submission import Decision, Submission, Submitted
 from gateway.identity.accounts import Access, AccessCheck, build_access
 from gateway.identity.tokens import Claims
 from gateway.store import admission as store
+from gateway.store import approval
 from gateway.store.admission import AdmitRow, ContextRow, Verdict
 from gateway.store.database import Database
 from gateway.store.errors import AnswerLost, DatabaseUnavailable, DeadlockOrSerialization
@@ -40,6 +41,10 @@ _REFUSALS: Final = {
     Verdict.USER_BUSY: Code.USER_BUSY,
     Verdict.APP_BUSY: Code.APP_BUSY,
 }
+_OF_QUESTIONS: Final = {
+    Verdict.INTERRUPT_NOT_PENDING: Code.INTERRUPT_NOT_PENDING,
+    Verdict.INTERRUPT_EXPIRED: Code.INTERRUPT_EXPIRED,
+}
 
 SUBMISSION_REFUSALS: Final = (
     Code.TEXT_TOO_LONG,
@@ -50,6 +55,7 @@ SUBMISSION_REFUSALS: Final = (
     Code.CONVERSATION_BUSY,
     Code.CONVERSATION_BLOCKED,
     Code.BINDING_INVALIDATED,
+    Code.TASK_ALREADY_DONE,
     *_REFUSALS.values(),
     Code.QUOTA_EXHAUSTED,
     Code.ADMISSION_UNAVAILABLE,
@@ -57,44 +63,19 @@ SUBMISSION_REFUSALS: Final = (
 )
 """Every refusal of a submission here, for the description of the API."""
 
-_BLOCKED: Final = {Reason.RUN_ACTIVE: Code.CONVERSATION_BUSY, Reason.BINDING_INVALIDATED: Code.BINDING_INVALIDATED}
+DECISION_REFUSALS: Final = (
+    Code.NOT_FOUND,
+    *_OF_QUESTIONS.values(),
+    *(code for code in SUBMISSION_REFUSALS if code not in (Code.QUOTA_EXHAUSTED, Code.TASK_ALREADY_DONE)),
+)
+"""The same of a decision, which costs nothing."""
+
+_BLOCKED: Final = {
+    Reason.RUN_ACTIVE: Code.CONVERSATION_BUSY,
+    Reason.BINDING_INVALIDATED: Code.BINDING_INVALIDATED,
+    Reason.TASK_ALREADY_DONE: Code.TASK_ALREADY_DONE,
+}
 """The refusals of a conversation that have a code of their own; all others are conversation_blocked, and `blocked` says which."""
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """A submission that passed every check before admission."""
-
-    access: Access
-    application_id: ApplicationId
-    submission: Submission
-    passed: Passed
-
-
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """The submission was admitted before, by whomever; `run_id` is its one run."""
-
-    access: Access
-    run_id: RunId
-
-
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """A run that this process, and nobody else, may execute: it holds the attempt token. `quota`: the rules that it was charged to."""
-
-    access: Access
-    run_id: RunId
-    account_id: AccountId
-    application_id: ApplicationId
-    conversation_id: ConversationId
-    submission: Submission
-    attempt_token: AttemptToken
-    correlation_id: CorrelationId
-    config_version: int
-    token_version: int
-    created_at: datetime
-    quota: tuple[RuleState, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +94,15 @@ class Gate:
 
     async def check(self, claims: Claims, application_id: ApplicationId, body: bytes) -> Checked | Replayed:
         """All checks up to moderation. Raises Refused; nothing was written then, and an existing run of the submission wins over it."""
+        return await self._check(claims, application_id, lambda: parse_submission(body))
+
+    async def check_decision(self, claims: Claims, application_id: ApplicationId, run_id: RunId, body: bytes) -> Checked | Replayed:
+        """The same for a decision about the question of `run_id` (contract E6)."""
+        return await self._check(claims, application_id, lambda: parse_decision(run_id, body))
+
+    async def _check(self, claims: Claims, application_id: ApplicationId, parse: Callable[[], Submission | Decision]) -> Checked | Replayed:
         try:
-            submission = parse_submission(body)
+            submission = parse()
         except Refused as fault:
             # Who may not see the application learns nothing about the body: those two checks come first.
             await self.access_check.application(claims, application_id)
@@ -128,28 +116,28 @@ class Gate:
         if (submitted := _submitted(context)) is not None:
             return _replay(access, submitted, submission)
         try:
-            await self._check_open(application_id, context, submission)
-            asked = Asked(submission.text, TextKind.MESSAGE, access.account_id, application_id)
-            passed = await self.moderation.check(asked, submission.submission_id, context.chain_id)
+            await self._check_open(access, application_id, context, submission)
+            asked = _asked(access, application_id, submission)
+            passed = await self.moderation.check(asked, submission.submission_id, context.chain_id) if asked else None
         except Refused as refusal:
             return await self._replay_or(refusal, access, application_id, submission)
         return Checked(access, application_id, submission, passed)
 
     async def admit(self, checked: Checked) -> Admitted | Replayed:
         """The admission transaction, with the rules for a lost answer. Raises Refused; must not be cancelled."""
-        admitting = _Admitting(checked, RunId(uuid4()), AttemptToken(uuid4()), CorrelationId(uuid4()), ConversationId(uuid4()))
+        admitting = Admitting(checked, RunId(uuid4()), AttemptToken(uuid4()), CorrelationId(uuid4()), ConversationId(uuid4()))
         try:
             return await self._admit(admitting)
         except Refused as refusal:
             return await self._replay_or(refusal, checked.access, checked.application_id, checked.submission)
 
-    async def _context(self, claims: Claims, application_id: ApplicationId, submission: Submission) -> ContextRow:
+    async def _context(self, claims: Claims, application_id: ApplicationId, submission: Submission | Decision) -> ContextRow:
         params = {
             "subject": claims.subject,
             "groups": sorted(claims.groups),
             "application_id": application_id,
             "submission_id": submission.submission_id,
-            "conversation_id": submission.conversation_id,
+            "conversation_id": submission.conversation_id if isinstance(submission, Submission) else None,
         }
         context = await store.context(self.database, params)
         if context is None and await self.access_check.make_account(claims):
@@ -158,12 +146,16 @@ class Gate:
             raise Refused(Code.ACCOUNT_INACTIVE)
         return context
 
-    async def _check_open(self, application_id: ApplicationId, context: ContextRow, submission: Submission) -> None:
+    async def _check_open(
+        self, access: Access, application_id: ApplicationId, context: ContextRow, submission: Submission | Decision
+    ) -> None:
         if context.closed is not None:
             raise Refused(_REFUSALS[Verdict(context.closed)])
         if await self.vault.fault(application_id, context.token_ciphertext, context.token_key_id) is not None:
             raise Refused(Code.APP_DISABLED)
-        if submission.conversation_id is not None:
+        if isinstance(submission, Decision):
+            await self._check_question(access, application_id, submission)
+        elif submission.conversation_id is not None:
             if not context.conversation_found:
                 raise Refused(Code.NOT_FOUND)
             if context.blocked is not None:
@@ -171,11 +163,23 @@ class Gate:
         if self.draining():
             raise Refused(Code.DRAINING)
 
-    async def _admit(self, admitting: "_Admitting") -> Admitted | Replayed:
+    async def _check_question(self, access: Access, application_id: ApplicationId, decision: Decision) -> None:
+        row = await approval.question(self.database, decision.run_id, access.account_id, application_id)
+        if row is None:
+            raise Refused(Code.NOT_FOUND)
+        if row.execution != Execution.WAITING or row.answered_by is not None or row.interrupt_id != decision.interrupt_id:
+            raise Refused(Code.INTERRUPT_NOT_PENDING, run_id=RunId(row.answered_by or decision.run_id))
+        if row.expired:
+            raise Refused(Code.INTERRUPT_EXPIRED)
+        comment, longest = decision.answer.comment, row.comment_max_chars or 0
+        if comment is not None and len(comment) > longest:
+            raise Refused(Code.TEXT_TOO_LONG, extra={"field": "comment", "max_characters": longest})
+
+    async def _admit(self, admitting: Admitting) -> Admitted | Replayed:
         answer_lost = False
         for _ in range(_ATTEMPTS):
             try:
-                return await self._outcome(admitting, await self._transaction(admitting.params(self)))
+                return await self._outcome(admitting, await self._transaction(admitting))
             except AnswerLost:
                 # Committed or not: the same insert again, on a new connection, waits for the lost transaction and then knows.
                 answer_lost = True
@@ -186,7 +190,7 @@ class Gate:
                     break
         raise Refused(Code.ADMISSION_UNAVAILABLE)
 
-    async def _outcome(self, admitting: "_Admitting", row: AdmitRow) -> Admitted | Replayed:
+    async def _outcome(self, admitting: Admitting, row: AdmitRow) -> Admitted | Replayed:
         verdict = Verdict(row.verdict)
         if verdict is Verdict.ADMITTED:
             return admitting.admitted(row)
@@ -196,23 +200,25 @@ class Gate:
             return _replay(admitting.checked.access, _submitted_of(row), admitting.checked.submission)
         raise _refusal(verdict, row, self.limits)
 
-    async def _transaction(self, params: dict[str, object]) -> AdmitRow:
+    async def _transaction(self, admitting: Admitting) -> AdmitRow:
         async with self.database.transaction() as tx:
-            row = await store.admit(tx, params)
+            row = await admitting.write(tx, Limits(self.limits, self.lease_seconds, self.quota_zone))
             if row.verdict == Verdict.ADMITTED:
                 if self.draining():
                     raise Refused(Code.DRAINING)
-                await through(self.at, Step.ADMISSION, tx.commit())
+                await through(self.at, admitting.step, tx.commit())
             return row
 
-    async def _own_attempt(self, admitting: "_Admitting") -> Admitted | None:
+    async def _own_attempt(self, admitting: Admitting) -> Admitted | None:
         """Our own earlier transaction was committed after all; only the token on the row says who executes."""
         row = await store.attempt(self.database, admitting.run_id, admitting.attempt_token)
         if row is None or not row.ours:
             return None
         return admitting.admitted_as(ConversationId(row.conversation_id), row.config_version, row.token_version, row.created_at)
 
-    async def _replay_or(self, refusal: Refused, access: Access, application_id: ApplicationId, submission: Submission) -> Replayed:
+    async def _replay_or(
+        self, refusal: Refused, access: Access, application_id: ApplicationId, submission: Submission | Decision
+    ) -> Replayed:
         """Any refusal after the replay look-up looks once more: an existing run wins."""
         params = {
             "account_id": access.account_id,
@@ -229,62 +235,12 @@ class Gate:
         return _replay(access, submitted, submission)
 
 
-@dataclass(frozen=True, slots=True)
-class _Admitting:
-    """One admission with the ids that it keeps over its attempts."""
-
-    checked: Checked
-    run_id: RunId
-    attempt_token: AttemptToken
-    correlation_id: CorrelationId
-    new_conversation_id: ConversationId
-
-    def params(self, gate: Gate) -> dict[str, object]:
-        access, submission = self.checked.access, self.checked.submission
-        return {
-            "account_id": access.account_id,
-            "application_id": self.checked.application_id,
-            "submission_id": submission.submission_id,
-            "fingerprint": submission.fingerprint(),
-            "conversation_id": submission.conversation_id,
-            "new_conversation_id": self.new_conversation_id,
-            "title": title_of(submission.text),
-            "run_id": self.run_id,
-            "attempt_token": self.attempt_token,
-            "correlation_id": self.correlation_id,
-            "item_id": item_id(self.run_id, USER_POSITION),
-            "text": submission.text,
-            "groups": sorted(access.groups),
-            "max_per_user": gate.limits.per_user,
-            "max_per_application": gate.limits.per_application,
-            "lease_seconds": gate.lease_seconds,
-            "quota_zone": gate.quota_zone,
-            **self.checked.passed.params(),
-        }
-
-    def admitted(self, row: AdmitRow) -> Admitted:
-        assert row.conversation_id is not None
-        assert row.config_version is not None
-        assert row.token_version is not None
-        assert row.created_at is not None
-        admitted = self.admitted_as(ConversationId(row.conversation_id), row.config_version, row.token_version, row.created_at)
-        return replace(admitted, quota=rule_states(row.quota))
-
-    def admitted_as(self, conversation_id: ConversationId, config_version: int, token_version: int, created_at: datetime) -> Admitted:
-        access = self.checked.access
-        return Admitted(
-            access=access,
-            run_id=self.run_id,
-            account_id=access.account_id,
-            application_id=self.checked.application_id,
-            conversation_id=conversation_id,
-            submission=self.checked.submission,
-            attempt_token=self.attempt_token,
-            correlation_id=self.correlation_id,
-            config_version=config_version,
-            token_version=token_version,
-            created_at=created_at,
-        )
+def _asked(access: Access, application_id: ApplicationId, submission: Submission | Decision) -> Asked | None:
+    """The text that moderators are shown; a decision without a comment has none."""
+    if isinstance(submission, Submission):
+        return Asked(submission.text, TextKind.MESSAGE, access.account_id, application_id)
+    comment = submission.answer.comment
+    return None if comment is None else Asked(comment, TextKind.COMMENT, access.account_id, application_id)
 
 
 def _submitted(context: ContextRow) -> Submitted | None:
@@ -307,7 +263,7 @@ def _submitted_of(row: AdmitRow) -> Submitted:
     return Submitted(RunId(row.run_id), ConversationId(row.conversation_id), bool(row.created_conversation), row.fingerprint)
 
 
-def _replay(access: Access, submitted: Submitted, submission: Submission) -> Replayed:
+def _replay(access: Access, submitted: Submitted, submission: Submission | Decision) -> Replayed:
     if not submitted.is_replayed_by(submission):
         raise Refused(Code.SUBMISSION_CONFLICT)
     return Replayed(access, submitted.run_id)
@@ -327,4 +283,4 @@ def _refusal(verdict: Verdict, row: AdmitRow, limits: ActiveLimits) -> Refused:
         return quota_exhausted(rule_states(row.quota))
     run_id = RunId(row.blocking_run_id) if row.blocking_run_id else None
     limit = {Verdict.USER_BUSY: limits.per_user, Verdict.APP_BUSY: limits.per_application}.get(verdict)
-    return Refused(_REFUSALS[verdict], run_id=run_id, extra={} if limit is None else {"limit": limit})
+    return Refused((_REFUSALS | _OF_QUESTIONS)[verdict], run_id=run_id, extra={} if limit is None else {"limit": limit})

@@ -7,10 +7,11 @@ from typing import Annotated, Final
 
 from pydantic import Field, WithJsonSchema
 
-from gateway.domain.ids import OPAQUE_ID, ConversationId, SubmissionId
+from gateway.domain.confirmation import MAX_COMMENT_CHARACTERS, Action, Answer
+from gateway.domain.ids import OPAQUE_ID, ConversationId, InterruptId, RunId, SubmissionId
 from gateway.domain.limits import MAX_TEXT_CHARACTERS, MAX_TITLE_CHARACTERS
 from gateway.domain.problems import Code, Refused
-from gateway.domain.submission import Submission
+from gateway.domain.submission import Decision, Submission
 from gateway.domain.text import is_storable
 from gateway.json_shapes import AnyText, Body, Id, body_of, text_schema
 from gateway.upstream.run_input import text_fits_upstream
@@ -39,6 +40,29 @@ def parse_submission(raw: bytes) -> Submission:
         raise Refused(Code.TEXT_TOO_LONG)
     conversation_id = ConversationId(body.conversation_id) if body.conversation_id is not None else None
     return Submission(SubmissionId(body.submission_id), body.text, conversation_id)
+
+
+class DecisionBody(Body):
+    """An answer to the question of a waiting run. `interrupt_id` is of the question that was shown."""
+
+    submission_id: Annotated[str, Field(pattern=f"^{OPAQUE_ID}$")]
+    interrupt_id: Id
+    decision: Annotated[Action, Field(strict=False)]
+    comment: Annotated[str, AnyText, WithJsonSchema(text_schema(MAX_COMMENT_CHARACTERS))] | None = None
+
+
+def parse_decision(run_id: RunId, raw: bytes) -> Decision:
+    """The decision about `run_id` in a body. A comment of nothing but blanks is none. Raises Refused: malformed_request, text_too_long,
+    invalid_text."""
+    body = body_of(raw, DecisionBody)
+    comment = body.comment
+    if comment is not None:
+        if len(comment) > MAX_COMMENT_CHARACTERS:
+            raise Refused(Code.TEXT_TOO_LONG, extra={"field": "comment", "max_characters": MAX_COMMENT_CHARACTERS})
+        if not is_storable(comment):
+            raise Refused(Code.INVALID_TEXT, extra={"field": "comment"})
+    answer = Answer(body.decision, comment if comment is not None and comment.strip() else None)
+    return Decision(SubmissionId(body.submission_id), run_id, InterruptId(body.interrupt_id), answer)
 
 
 def title_of(text: str) -> str:

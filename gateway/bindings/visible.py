@@ -76,7 +76,7 @@ class VisibleApplications:
 def unavailable_because(closed: str | None, fault: TokenFault | None, unknown_runs: int, max_per_application: int) -> str | None:
     """One word for why no message could be taken now, for operators: backend_not_served, token_…, app_disabled, slots_held. None: it could.
 
-    `closed`: application_closed_v1's word; `unknown_runs` hold slots until somebody acts.
+    `closed`: application_closed_v2's word; `unknown_runs` hold slots until somebody acts.
     """
     if closed != _NOT_SERVED and fault is not None:
         return f"token_{fault.value}"

@@ -31,6 +31,7 @@ from gateway.runs.tasks import Tasks
 from gateway.settings import Settings
 from gateway.store.database import Database
 from gateway.upstream.lookup import BridgeLookup
+from gateway.upstream.native_reads import NativeThreads
 
 _COLUMNS: Final = ("run_id", "app_name", "subject", "execution", "persistence", "attention", "reason", "since_at")
 
@@ -105,7 +106,8 @@ async def _acts(db: Database, settings: Settings, vault: Vault) -> AsyncIterator
     tasks = Tasks()
     with quiet_logs():
         async with HttpClient(connect_seconds=settings.connect_seconds, trusted_hosts=settings.trusted_upstream_hosts) as client:
-            look_up = LookUp(db, Resolve(db, vault), BridgeLookup(client), settings.lookup_max, settings.lookup_first_seconds)
+            asks = BridgeLookup(client), NativeThreads(client)
+            look_up = LookUp(db, Resolve(db, vault), *asks, settings.lookup_max, settings.lookup_first_seconds)
             yield OperatorActs(db, OperatorReads(db, settings.resolution_gate_seconds), look_up, Save(db), tasks.own)
 
 

@@ -23,12 +23,15 @@ class Step(StrEnum):
     """Each commit of a run and each call to upstream, in the order in which a run meets them; then what a reconciler does."""
 
     ADMISSION = "admission"
+    DECISION = "decision"
     CAPABILITIES = "capabilities"
     THREAD = "thread"
+    STATE = "state"
     FENCE = "fence"
     POST = "post"
     START = "start"
     CHECKPOINT = "checkpoint"
+    VERDICT = "verdict"
     SETTLE = "settle"
     RELEASE = "release"
     HEARTBEAT = "heartbeat"
@@ -46,7 +49,7 @@ class Step(StrEnum):
         return Kind.CALL if self in _CALLS else Kind.COMMIT
 
 
-_CALLS: Final = frozenset({Step.CAPABILITIES, Step.THREAD, Step.POST, Step.LOOKUP})
+_CALLS: Final = frozenset({Step.CAPABILITIES, Step.THREAD, Step.STATE, Step.POST, Step.VERDICT, Step.LOOKUP})
 
 
 class Moment(StrEnum):

@@ -42,9 +42,9 @@ class ThreadState:
     more_to_do: bool
     messages: tuple[AssistantMessage, ...]
 
-    def shows(self, native_interrupt_id: str) -> bool:
-        """Whether the interrupt of that id is pending."""
-        return any(pending.native_id == native_interrupt_id for pending in self.interrupts)
+    def shows(self, answered: "Answered") -> bool:
+        """Whether exactly that question is pending. An agent that asks again in the same step gives its question the same id."""
+        return any(answered.is_question(pending.question) for pending in self.interrupts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +54,17 @@ class Answered:
     native_id: str
     digest: bytes
 
+    def is_question(self, question: Question | None) -> bool:
+        """Whether it is `question`, word for word."""
+        return question is not None and (question.native_id, question.prompt.digest()) == (self.native_id, self.digest)
+
 
 def obstacle(state: ThreadState, answered: Answered | None) -> Reason | None:
     """Why nothing may be sent on a thread in this state: an input would destroy what is pending there, and a resume answers exactly what
     its author saw. `answered` is None for a task."""
     if answered is None:
         return Reason.INTERRUPT_PENDING if state.interrupts else None
-    asked = [Answered(question.native_id, question.prompt.digest()) for pending in state.interrupts if (question := pending.question)]
-    return None if asked == [answered] and len(state.interrupts) == 1 else Reason.INTERRUPT_CHANGED
+    return None if len(state.interrupts) == 1 and state.shows(answered) else Reason.INTERRUPT_CHANGED
 
 
 def native_verdict(status: LookupStatus, state: ThreadState | None, native_run_id: NativeRunId, answered: Answered | None) -> NativeRead:
@@ -83,10 +86,11 @@ def native_verdict(status: LookupStatus, state: ThreadState | None, native_run_i
 def _stopped(status: LookupStatus, state: ThreadState | None, native_run_id: NativeRunId, answered: Answered | None) -> NativeRead:
     if state is None:
         return NativeRead(NativeOutcome.UNCLEAR)
-    if answered is not None and state.shows(answered.native_id):
+    if answered is not None and state.shows(answered):
         return NativeRead(NativeOutcome.NOT_APPLIED)
-    if state.run_id != native_run_id:
-        return NativeRead(NativeOutcome.UNCLEAR)  # the state of another run says nothing about this one
+    if state.run_id != native_run_id and not (answered is not None and state.interrupts):
+        # The state of another run says nothing about this one. But a step that was resumed and asks again writes no state of its own.
+        return NativeRead(NativeOutcome.UNCLEAR)
     if len(state.interrupts) > 1:
         return NativeRead(NativeOutcome.UNSUPPORTED)
     if state.interrupts:

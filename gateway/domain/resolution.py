@@ -64,7 +64,7 @@ class Resolution:
 
 
 CLOSABLE: Final = frozenset({Execution.UNKNOWN, Execution.WAITING})
-"""What a resolution closes, whatever its persistence was: nothing complete is stored of such a run."""
+"""What a resolution closes, whatever its persistence was."""
 AGREES: Final = {Execution.SUCCEEDED: ResolutionOutcome.SUCCEEDED, Execution.FAILED: ResolutionOutcome.FAILED}
 """A run that is known to be over keeps its execution, and the outcome has to say the same."""
 UNSAVED: Final = frozenset({Persistence.PENDING, Persistence.INCOMPLETE})
@@ -88,4 +88,7 @@ def resolution(facts: ResolutionFacts, outcome: ResolutionOutcome) -> Resolution
         return Obstacle.EVIDENCE
     if not facts.gate_over and (not_executed or not facts.seen_executing):
         return Obstacle.TOO_EARLY
-    return Resolution(Execution.CLOSED if closes else facts.execution, Persistence.INCOMPLETE, refunds=not_executed)
+    # What was said before a question is saved, mostly, and stays so.
+    asked = facts.execution is Execution.WAITING and facts.persistence is Persistence.SAVED
+    persistence = Persistence.SAVED if asked else Persistence.INCOMPLETE
+    return Resolution(Execution.CLOSED if closes else facts.execution, persistence, refunds=not_executed)

@@ -4,7 +4,8 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from gateway.domain.ids import ConversationId, RunId, SubmissionId
+from gateway.domain.confirmation import Answer
+from gateway.domain.ids import ConversationId, InterruptId, RunId, SubmissionId
 from gateway.domain.states import RunKind
 
 
@@ -21,8 +22,36 @@ class Submission:
 
     def fingerprint(self) -> bytes:
         """SHA-256 over kind and exact text. The target is compared apart: a null target also matches the conversation made for it."""
-        document = json.dumps([RunKind.TASK.value, self.text], ensure_ascii=True, separators=(",", ":"))
-        return hashlib.sha256(document.encode("ascii")).digest()
+        return _fingerprint(self.kind, self.text)
+
+    @property
+    def kind(self) -> RunKind:
+        """A task."""
+        return RunKind.TASK
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A person's answer to a question (contract E6). `run_id` is the run that waits; `interrupt_id` names exactly what was shown."""
+
+    submission_id: SubmissionId
+    run_id: RunId
+    interrupt_id: InterruptId
+    answer: Answer
+
+    def fingerprint(self) -> bytes:
+        """SHA-256 over kind, question and answer: all of it, the target included."""
+        return _fingerprint(self.kind, str(self.run_id), str(self.interrupt_id), self.answer.action.value, self.answer.comment)
+
+    @property
+    def kind(self) -> RunKind:
+        """A resume."""
+        return RunKind.RESUME
+
+
+def _fingerprint(kind: RunKind, *content: str | None) -> bytes:
+    document = json.dumps([kind.value, *content], ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(document.encode("ascii")).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +63,13 @@ class Submitted:
     created_conversation: bool
     fingerprint: bytes
 
-    def is_replayed_by(self, submission: Submission) -> bool:
-        """Whether `submission` is the same one again: same kind and text, and the same target.
+    def is_replayed_by(self, submission: Submission | Decision) -> bool:
+        """Whether `submission` is the same one again: same kind and text, or question and answer, and the same target.
 
         A null target also matches the conversation that the submission created (interface.md "Runs and history").
         """
+        if isinstance(submission, Decision):
+            return self.fingerprint == submission.fingerprint()
         target = submission.conversation_id
         same_target = self.created_conversation if target is None else target == self.conversation_id
         return same_target and self.fingerprint == submission.fingerprint()

@@ -11,17 +11,35 @@ from uuid import uuid4
 
 import structlog
 
-from gateway.domain.evidence import BadResponse, Fact, NotSent, Rejected, ResponseFault, RunErrored, RunFinished, StreamBroken
+from gateway.domain.evidence import (
+    BadResponse,
+    Fact,
+    NativeOutcome,
+    NativeRead,
+    NotSent,
+    Outcome,
+    PostFact,
+    Rejected,
+    ResponseFault,
+    RunErrored,
+    RunFinished,
+    StreamBroken,
+)
 from gateway.domain.fault_points import Step, through
 from gateway.domain.raised_at import raised_at
 from gateway.domain.reasons import Reason
+from gateway.domain.submission import Submission
 from gateway.runs.fence import SendWindow, fence
 from gateway.runs.live import LiveRun
 from gateway.runs.means import Means
 from gateway.runs.prepare import Prepared, prepare
 from gateway.runs.reading import Reading
 from gateway.runs.settle import Ended, Settle
-from gateway.upstream.protocol import GenerationRequest, OpenStream
+from gateway.runs.verdict import verdict
+from gateway.sse_parser.native import NativeParser
+from gateway.sse_parser.parser import StreamParser
+from gateway.upstream.protocol import GenerationRequest, NativeRequest, OpenRun, OpenStream
+from gateway.upstream.run_input import ResumeCommand, UserInput
 from gateway.upstream.stream_clock import StreamClock
 
 _log: Final[structlog.stdlib.BoundLogger] = structlog.get_logger("gateway.runs.execute")
@@ -49,6 +67,8 @@ class _Execution:
         self._response: OpenStream | None = None
         self._reading: Reading | None = None
         self._posted_at: float | None = None
+        self._complete = False
+        self._marked = False
 
     async def run(self) -> None:
         fact: Fact
@@ -60,8 +80,16 @@ class _Execution:
             run_id = str(self._live.admitted.run_id)
             _log.error("run_broken", run_id=run_id, error=type(error).__name__, raised_at=raised_at(error))
             fact = self._broken_off(Reason.STREAM_ENDED)
-        may_have_left = self._window.seal() is None
-        ended = Ended(fact, self._reading, self._response, self._thread_bound, bytes_may_have_left=may_have_left, posted_at=self._posted_at)
+        ended = Ended(
+            fact,
+            self._reading,
+            self._response,
+            self._thread_bound,
+            bytes_may_have_left=self._window.seal() is None,
+            complete=self._complete or fact == RunFinished(Outcome.SUCCESS),
+            marked=self._marked,
+            posted_at=self._posted_at,
+        )
         # A task of its own: a cancellation that comes now must not cut a commit short.
         await asyncio.shield(self._means.own(Settle(self._means, self._live, ended)(), "settle"))
 
@@ -73,7 +101,18 @@ class _Execution:
         missed = await fence(self._means, self._live, prepared, self._window)
         if missed is not None:
             return missed
-        return await self._generate(prepared)
+        fact = await self._generate(prepared)
+        if isinstance(fact, StreamBroken) and self._reading is not None and isinstance(self._reading.parser, NativeParser):
+            return await self._native_verdict(prepared, self._reading, self._reading.parser, fact)
+        return fact
+
+    async def _native_verdict(self, prepared: Prepared, reading: Reading, parser: NativeParser, broken: StreamBroken) -> Fact:
+        parser.end()
+        found = await verdict(self._means, prepared, parser, broken, self._response.end if self._response else None)
+        if isinstance(found.fact, NativeRead) and found.fact.outcome in (NativeOutcome.COMPLETED, NativeOutcome.WAITING):
+            reading.close_open(parser)
+        self._complete = found.complete
+        return found.fact
 
     def _broken_off(self, reason: Reason) -> Fact:
         """The fact of an execution that was given up: not sent where that is proven, else in doubt."""
@@ -85,36 +124,56 @@ class _Execution:
         return StreamBroken(reason, "given_up")
 
     async def _generate(self, prepared: Prepared) -> Fact:
-        admitted, application = self._live.admitted, prepared.application
-        request = GenerationRequest(
-            thread_id=prepared.thread_id,
-            correlation_id=admitted.correlation_id,
-            message_id=str(uuid4()),
-            text=admitted.submission.text,
-        )
+        run_id = self._live.admitted.run_id
         clock: StreamClock | None = None
         try:
             async with asyncio.timeout(None) as scope:
                 clock = StreamClock(self._means.bounds, scope)
                 self._posted_at = self._means.clock()
-                post = self._means.upstream.generate(application.endpoint, application.capabilities_key, request, self._window.gate)
-                opened = await through(self._means.at, Step.POST, post)
+                opened = await through(self._means.at, Step.POST, self._native(prepared) if prepared.native else self._bridge(prepared))
                 if isinstance(opened, NotSent | Rejected | BadResponse):
                     return opened
-                self._response = opened
-                self._reading = Reading(self._means, self._live, prepared.thread_id)
-                self._means.reading.add(admitted.run_id)
-                return await self._reading.to_end(opened, clock)
+                self._response, self._reading = opened
+                self._means.reading.add(run_id)
+                return await self._reading.to_end(self._response, clock)
         except TimeoutError:
             if clock is None or clock.expired is None:
                 raise
             return self._timed_out(clock.expired)
         finally:
-            self._means.reading.discard(admitted.run_id)
+            self._means.reading.discard(run_id)
             if clock is not None:
                 clock.stop()
             if self._response is not None:
                 await self._response.aclose()
+
+    async def _bridge(self, prepared: Prepared) -> tuple[OpenStream, Reading] | PostFact:
+        admitted, application = self._live.admitted, prepared.application
+        assert isinstance(admitted.submission, Submission), "only the native profile has decisions"
+        correlation_id, text = admitted.correlation_id, admitted.submission.text
+        request = GenerationRequest(prepared.thread_id, correlation_id, message_id=str(uuid4()), text=text)
+        opened = await self._means.upstream.generate(application.endpoint, application.capabilities_key, request, self._window.gate)
+        if not isinstance(opened, OpenStream):
+            return opened
+        parser = StreamParser(thread_id=prepared.thread_id, correlation_id=str(correlation_id), bounds=self._means.bounds)
+        return opened, Reading(self._means, self._live, parser)
+
+    async def _native(self, prepared: Prepared) -> tuple[OpenStream, Reading] | PostFact:
+        admitted, application = self._live.admitted, prepared.application
+        content: UserInput | ResumeCommand
+        if isinstance(admitted.submission, Submission):
+            content = UserInput(str(uuid4()), admitted.submission.text)
+        else:
+            assert prepared.answered is not None
+            content = ResumeCommand(prepared.answered.native_id, admitted.submission.answer)
+        request = NativeRequest(prepared.thread_id, application.endpoint.assistant_id, admitted.correlation_id, content)
+        self._marked = True
+        opened = await self._means.native.run(application.endpoint, application.capabilities_key, request, self._window.gate)
+        if not isinstance(opened, OpenRun):
+            return opened
+        reading = Reading(self._means, self._live, NativeParser(native_run_id=opened.native_run_id, bounds=self._means.bounds))
+        reading.native_run(opened.native_run_id)
+        return opened.stream, reading
 
     def _timed_out(self, reason: Reason) -> Fact:
         if self._response is not None:

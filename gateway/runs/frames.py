@@ -9,11 +9,12 @@ from typing import Final, assert_never
 
 import orjson
 
+from gateway.domain.confirmation import PROMPT_TYPE
 from gateway.domain.ids import ConversationId, RunId
 from gateway.domain.reasons import REASON_MESSAGES, Reason
 from gateway.domain.snapshot import Item, MessageItem, ToolItem, ToolStatus, item_id
 from gateway.domain.states import Execution, Persistence
-from gateway.runs.read import RunView, run_json
+from gateway.runs.read import Interrupt, RunView, interrupt_json, run_json
 from gateway.sse_parser.projection import (
     Change,
     MessageEnded,
@@ -46,20 +47,29 @@ class Frames:
         """CUSTOM gateway.run: the run, without its snapshot, whenever its status changed."""
         return _frame({"type": "CUSTOM", "name": "gateway.run", "value": run_json(view, snapshot=False)})
 
-    def finished(self) -> bytes:
-        """RUN_FINISHED: execution and saving are both confirmed."""
-        return _frame({"type": "RUN_FINISHED", "threadId": self._thread_id, "runId": str(self._run_id)})
+    def finished(self, interrupt: Interrupt | None = None) -> bytes:
+        """RUN_FINISHED: execution and saving are both confirmed. With `interrupt` the run waits for a person, as the protocol says it."""
+        frame: dict[str, object] = {"type": "RUN_FINISHED", "threadId": self._thread_id, "runId": str(self._run_id)}
+        if interrupt is not None:
+            asked = interrupt_json(self._run_id, interrupt)
+            item = {"id": asked["interrupt_id"], "reason": PROMPT_TYPE, "message": asked["title"], "metadata": {"interrupt": asked}}
+            if asked["expires_at"] is not None:
+                item["expiresAt"] = asked["expires_at"]
+            frame["outcome"] = {"type": "interrupt", "interrupts": [item]}
+        return _frame(frame)
 
     def failed(self, reason: Reason) -> bytes:
         """RUN_ERROR with the fixed public message of its reason."""
         return _frame({"type": "RUN_ERROR", "message": REASON_MESSAGES[reason], "code": reason.value})
 
     def ending(self, view: RunView) -> bytes:
-        """The terminal frame of a run as it stands: RUN_FINISHED only for what is succeeded and saved."""
+        """The terminal frame of a run as it stands: RUN_FINISHED only for what is succeeded and saved, or waits."""
         if view.execution is Execution.SUCCEEDED and view.persistence is Persistence.SAVED:
             return self.finished()
         if view.persistence is Persistence.PENDING:
             return self.failed(Reason.SAVE_FAILED)
+        if view.execution is Execution.WAITING:
+            return self.finished(view.interrupt)
         if view.execution is Execution.SUCCEEDED:
             return self.failed(Reason.INCOMPLETE_ANSWER)
         return self.failed(view.reason or Reason.STREAM_ENDED)

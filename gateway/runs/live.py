@@ -3,13 +3,13 @@
 from dataclasses import replace
 from datetime import datetime
 
-from gateway.admission.gate import Admitted
+from gateway.admission.admitting import Admitted
 from gateway.domain.ids import AttemptToken, RunId
 from gateway.domain.reasons import Reason
-from gateway.domain.states import Attention, Execution, Persistence, RunKind
+from gateway.domain.states import Attention, Execution, Persistence
 from gateway.runs.fanout import Channel
 from gateway.runs.frames import Frames
-from gateway.runs.read import POLL_SECONDS, RunView, poll_after
+from gateway.runs.read import POLL_SECONDS, Interrupt, RunView, poll_after
 
 
 class LiveRun:
@@ -27,7 +27,7 @@ class LiveRun:
             run_id=admitted.run_id,
             conversation_id=admitted.conversation_id,
             submission_id=admitted.submission.submission_id,
-            kind=RunKind.TASK,
+            kind=admitted.submission.kind,
             execution=Execution.RESERVED,
             persistence=Persistence.NONE,
             reason=None,
@@ -56,8 +56,9 @@ class LiveRun:
         attention: Attention | None,
         updated_at: datetime,
         finished_at: datetime | None,
+        interrupt: Interrupt | None = None,
     ) -> None:
-        """The database confirmed how the run ended, or that its outcome is unknown: the last frames, and the streams are over."""
+        """The database confirmed how the run ended, that it waits or that nobody knows: the last frames, and the streams are over."""
         self.held = False
         self.view = replace(
             self.view,
@@ -68,6 +69,7 @@ class LiveRun:
             updated_at=updated_at,
             finished_at=finished_at,
             poll_after_seconds=poll_after(execution, persistence, attention),
+            interrupt=interrupt,
         )
         self.channel.publish(self.frames.status(self.view) + self.frames.ending(self.view))
         self.channel.close()

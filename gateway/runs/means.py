@@ -12,7 +12,7 @@ from gateway.metrics import Metrics
 from gateway.runs.submit import Own
 from gateway.runs.until_committed import until_committed
 from gateway.store.database import Database
-from gateway.upstream.protocol import Upstream
+from gateway.upstream.protocol import NativeReads, NativeUpstream, Upstream
 
 _Result = TypeVar("_Result")
 
@@ -24,6 +24,8 @@ class Means:
     database: Database
     resolve: Resolve
     upstream: Upstream
+    native: NativeUpstream
+    native_reads: NativeReads
     bounds: StreamBounds
     lease_seconds: float
     send_window_seconds: float

@@ -163,8 +163,8 @@ class OperatorRun:
 
     @property
     def can_look_up(self) -> bool:
-        """There is an id to ask by, and no living owner: those are never looked up."""
-        return self.view.execution is Execution.UNKNOWN and self.row.native_run_id_known and not self.row.lease_live
+        """There is something to ask by, and no living owner: those are never looked up."""
+        return self.view.execution is Execution.UNKNOWN and self.row.can_be_looked_up and not self.row.lease_live
 
     @property
     def can_retry_save(self) -> bool:

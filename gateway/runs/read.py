@@ -8,7 +8,8 @@ from uuid import UUID
 from typing_extensions import TypedDict
 
 from gateway.domain import snapshot as snapshots
-from gateway.domain.ids import ApplicationId, ConversationId, RunId
+from gateway.domain.confirmation import Action, Prompt, Question, interrupt_id
+from gateway.domain.ids import ApplicationId, ConversationId, InterruptId, RunId
 from gateway.domain.problems import Code, Refused
 from gateway.domain.reasons import Reason
 from gateway.domain.resolution import ResolutionOutcome
@@ -78,6 +79,14 @@ class RunJson(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
+class Interrupt:
+    """The question of a waiting run, under its local id."""
+
+    interrupt_id: InterruptId
+    prompt: Prompt
+
+
+@dataclass(frozen=True, slots=True)
 class RunView:
     """One run, without native ids. `snapshot`: what is known of the answer, when anything is stored and was asked for.
 
@@ -102,6 +111,7 @@ class RunView:
     snapshot: Snapshot | None
     snapshot_revision: int = 0
     lookup_due: bool = False
+    interrupt: Interrupt | None = None
 
     @property
     def under_way(self) -> bool:
@@ -152,7 +162,36 @@ def run_view(row: RunRow) -> RunView:
         snapshot=snapshots.parse(row.snapshot_body) if row.snapshot_body is not None else None,
         snapshot_revision=row.snapshot_revision,
         lookup_due=execution is Execution.UNKNOWN and row.lookup_in_seconds is not None and row.lookup_in_seconds <= 0,
+        interrupt=_interrupt(row),
     )
+
+
+def asked(run_id: RunId, question: Question) -> Interrupt:
+    """A question under its local id."""
+    return Interrupt(interrupt_id(run_id, question.native_id, question.prompt.digest()), question.prompt)
+
+
+def _interrupt(row: RunRow) -> Interrupt | None:
+    if row.interrupt_id is None:
+        return None
+    assert row.prompt_title is not None
+    assert row.prompt_description is not None
+    assert row.comment_max_chars is not None
+    return Interrupt(InterruptId(row.interrupt_id), Prompt(row.prompt_title, row.prompt_description, row.comment_max_chars, row.expires_at))
+
+
+def interrupt_json(run_id: RunId, interrupt: Interrupt) -> InterruptJson:
+    """The JSON of interface.md "Interrupt"."""
+    prompt = interrupt.prompt
+    return {
+        "interrupt_id": interrupt.interrupt_id,
+        "run_id": run_id,
+        "title": prompt.title,
+        "description": prompt.description,
+        "actions": [action.value for action in Action],
+        "comment_max_chars": prompt.comment_max_chars,
+        "expires_at": rfc3339(prompt.expires_at) if prompt.expires_at else None,
+    }
 
 
 def poll_after(
@@ -192,5 +231,5 @@ def run_json(view: RunView, *, snapshot: bool = True) -> RunJson:
         }
         if shown
         else None,
-        "interrupt": None,
+        "interrupt": interrupt_json(view.run_id, view.interrupt) if view.interrupt else None,
     }

@@ -10,10 +10,11 @@ from typing import Final
 
 from gateway.domain.evidence import StreamFact
 from gateway.domain.fault_points import Step, through
-from gateway.domain.ids import ThreadId
+from gateway.domain.ids import NativeRunId
 from gateway.domain.states import Execution
 from gateway.runs.live import LiveRun
 from gateway.runs.means import Means
+from gateway.sse_parser.native import NativeParser
 from gateway.sse_parser.parser import Batch, StreamParser
 from gateway.store import runs as store
 from gateway.store.errors import DatabaseTrouble
@@ -35,12 +36,12 @@ _GATHER_SECONDS_MAX: Final = 0.05
 class Reading:
     """One stream being read. `parser` holds all that was seen; `started`: RUN_STARTED or a native run id was."""
 
-    def __init__(self, means: Means, live: LiveRun, thread_id: ThreadId) -> None:
+    def __init__(self, means: Means, live: LiveRun, parser: StreamParser | NativeParser) -> None:
         self._means = means
         self._live = live
         self._run_id = live.admitted.run_id
         self._token = live.admitted.attempt_token
-        self.parser = StreamParser(thread_id=thread_id, correlation_id=str(live.admitted.correlation_id), bounds=means.bounds)
+        self.parser = parser
         self.started = False
         self.first_text_at: float | None = None
         """On the clock of the means."""
@@ -50,6 +51,10 @@ class Reading:
         self._changed = False
         self._revision = 0
         self._checkpoint_timer: asyncio.TimerHandle | None = None
+
+    def native_run(self, native_run_id: NativeRunId) -> None:
+        """The response's head named the run, before any event: it is written down at once."""
+        self._note_start(Batch(native_run_id=native_run_id, started=True))
 
     async def to_end(self, response: OpenStream, clock: StreamClock) -> StreamFact:
         """Read until the first terminal event, which settles; the socket's end is not waited for. Or until the body ends."""
@@ -70,6 +75,11 @@ class Reading:
             if gathers:
                 await self._gather()
         return self.parser.end()
+
+    def close_open(self, parser: NativeParser) -> None:
+        """The run is known to be over, or to wait: what is still open ends for the watchers, too."""
+        parser.close_open()
+        self._publish(self._live.frames.changes(parser.take_changes().changes))
 
     def stop(self) -> None:
         """The end is known: nothing more is written down on the way."""

@@ -4,12 +4,12 @@ import asyncio
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
 from gateway.domain.decide import Transition, decide
-from gateway.domain.evidence import BadResponse, Fact, NotSent, Rejected, RunErrored, RunFinished, StreamBroken
+from gateway.domain.evidence import BadResponse, Fact, NativeRead, NotSent, Rejected, RunErrored, RunFinished, StreamBroken
 from gateway.domain.fault_points import Step
 from gateway.domain.ids import NativeRunId
 from gateway.domain.reasons import Reason
@@ -18,9 +18,10 @@ from gateway.domain.states import Attention, Execution, Persistence
 from gateway.metrics import FIRST_TEXT, RUNS_ENDED, STREAM_BYTES, STREAM_EVENTS, STREAM_FAULTS, STREAM_SECONDS
 from gateway.runs.live import LiveRun
 from gateway.runs.means import Means
-from gateway.runs.read import run_view
+from gateway.runs.read import Interrupt, asked, run_view
 from gateway.runs.reading import Reading
 from gateway.runs.until_committed import until_committed
+from gateway.sse_parser.faults import Detail, broken
 from gateway.store import runs as store
 from gateway.store.errors import StoreError
 from gateway.store.runs import SettledRow, Settlement
@@ -38,6 +39,7 @@ _EVIDENCE_KINDS: Final = {
     StreamBroken: "stream_broken",
     RunErrored: "run_error",
     RunFinished: "run_finished",
+    NativeRead: "native_verdict",
 }
 
 _log: Final[structlog.stdlib.BoundLogger] = structlog.get_logger("gateway.runs.settle")
@@ -45,13 +47,19 @@ _log: Final[structlog.stdlib.BoundLogger] = structlog.get_logger("gateway.runs.s
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How an execution ended and what is known of it. `bytes_may_have_left`: False is proven. `posted_at`: on the clock of the means."""
+    """How an execution ended and what is known of it. `bytes_may_have_left`: False is proven.
+
+    `complete`: nothing is missing in what was shown; `marked`: the run can be looked up by the mark of its dispatch (native profile).
+    `posted_at`: on the clock of the means.
+    """
 
     fact: Fact
     reading: Reading | None
     response: OpenStream | None
     thread_bound: bool
     bytes_may_have_left: bool
+    complete: bool
+    marked: bool
     posted_at: float | None = None
 
     @property
@@ -61,7 +69,11 @@ class Ended:
 
     def detail(self) -> dict[str, object]:
         """What an operator reads of it: the fact, whether bytes may have left, what came back, how it ended. Numbers and words of ours."""
-        detail: dict[str, object] = {name: str(value) if isinstance(value, str) else value for name, value in asdict(self.fact).items()}
+        if isinstance(self.fact, NativeRead):
+            told: dict[str, Any] = {"outcome": self.fact.outcome.value}  # of the question nothing: evidence has no texts and no native ids
+        else:
+            told = asdict(self.fact)
+        detail: dict[str, object] = {name: str(value) if isinstance(value, str) else value for name, value in told.items()}
         detail["bytes_may_have_left"] = self.bytes_may_have_left
         if self.response is not None:
             end = self.response.end
@@ -125,8 +137,10 @@ class Settle:
     async def _settle(self, fact: Fact) -> None:
         transition = decide(Execution.DISPATCHED, fact, thread_bound=self._ended.thread_bound)
         assert transition is not None, "each fact of the POST moves a dispatched run"
-        if transition.to is Execution.UNKNOWN and self._ended.native_run_id is None:
+        if transition.to is Execution.UNKNOWN and (_two_runs(fact) or (self._ended.native_run_id is None and not self._ended.marked)):
             transition = replace(transition, attention=Attention.OPERATOR)  # nothing to look up by
+        if transition.to is Execution.SUCCEEDED and not self._ended.complete:
+            transition = replace(transition, attention=Attention.USER)  # its owner may accept what there is and go on (contract D9)
         told = Reason.SAVE_FAILED if transition.to is Execution.SUCCEEDED else transition.reason or Reason.STREAM_ENDED
         not_confirmed = asyncio.get_running_loop().call_later(CONFIRM_SECONDS, self._live.not_confirmed, told)
         row = await self._settled(self._settlement(transition))
@@ -136,7 +150,9 @@ class Settle:
             await self._tell_as_it_is()
         else:
             settled = replace(transition, to=Execution(row.execution))
-            self._tell(settled, Persistence(row.persistence), row.updated_at, row.finished_at)
+            question = self._ended.fact.question if isinstance(self._ended.fact, NativeRead) else None
+            interrupt = None if question is None else asked(self._run_id, question)
+            self._tell(settled, Persistence(row.persistence), row.updated_at, row.finished_at, interrupt)
 
     async def _settled(self, settlement: Settlement) -> SettledRow | None:
         """Write the end: where the items cannot be written the snapshot is kept as pending, for whoever can save it."""
@@ -155,8 +171,11 @@ class Settle:
 
     def _settlement(self, transition: Transition) -> Settlement:
         reading = self._ended.reading
-        snapshot = reading.parser.snapshot(complete=transition.to is Execution.SUCCEEDED) if reading else Snapshot((), complete=False)
-        if transition.to is not Execution.UNKNOWN:
+        complete = self._ended.complete and transition.to is not Execution.FAILED
+        snapshot = reading.parser.snapshot(complete=complete) if reading else Snapshot((), complete=False)
+        if transition.to is Execution.SUCCEEDED and not complete:
+            persistence = Persistence.INCOMPLETE
+        elif transition.to is not Execution.UNKNOWN:
             persistence = Persistence.SAVED
         else:
             persistence = Persistence.PARTIAL if snapshot.items else Persistence.NONE
@@ -170,12 +189,20 @@ class Settle:
             lookup_first_seconds=self._means.lookup_first_seconds,
             evidence_kind=_EVIDENCE_KINDS[type(self._ended.fact)],
             evidence_detail=self._ended.detail(),
+            question=self._ended.fact.question if isinstance(self._ended.fact, NativeRead) else None,
         )
 
-    def _tell(self, transition: Transition, persistence: Persistence, updated_at: datetime, finished_at: datetime | None) -> None:
+    def _tell(
+        self,
+        transition: Transition,
+        persistence: Persistence,
+        updated_at: datetime,
+        finished_at: datetime | None,
+        interrupt: Interrupt | None = None,
+    ) -> None:
         if self._ended.reading is not None:
             self._ended.reading.let_go()
-        self._live.ended(transition.to, persistence, transition.reason, transition.attention, updated_at, finished_at)
+        self._live.ended(transition.to, persistence, transition.reason, transition.attention, updated_at, finished_at, interrupt)
 
     async def _tell_as_it_is(self) -> None:
         admitted = self._live.admitted
@@ -185,7 +212,13 @@ class Settle:
             self._live.channel.close()
             return
         view = run_view(row)
-        self._tell(Transition(view.execution, view.reason, attention=view.attention), view.persistence, view.updated_at, view.finished_at)
+        settled = Transition(view.execution, view.reason, attention=view.attention)
+        self._tell(settled, view.persistence, view.updated_at, view.finished_at, view.interrupt)
+
+
+def _two_runs(fact: Fact) -> bool:
+    """The stream named another run than the response's head: there is no one run to look up."""
+    return fact == broken(Detail.NATIVE_CHANGED)
 
 
 def _without_items(settlement: Settlement) -> Settlement:

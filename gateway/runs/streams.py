@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gateway.domain.ids import ApplicationId, RunId
-from gateway.domain.snapshot import Item
+from gateway.domain.snapshot import Item, MessageItem
 from gateway.domain.states import Execution
 from gateway.identity.accounts import Access
 from gateway.runs.frames import Frames
@@ -96,6 +96,9 @@ class StoredStream:
 
     def _news(self, view: RunView, *, changed: bool) -> bytes:
         items = view.snapshot.items if view.snapshot else self._items  # no snapshot: nothing newer than what was shown
+        if view.execution is Execution.WAITING:
+            # What was said before a question is over, whether all of it is known or not: the protocol wants messages ended.
+            items = tuple(replace(item, complete=True) if isinstance(item, MessageItem) else item for item in items)
         piece = self._frames.difference(self._items, items)
         self._items = items
         if changed:

@@ -1,12 +1,13 @@
 """The use case behind POST /runs: check, admit in a task that no browser can cancel, and start the run."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from gateway.admission.gate import Admitted, Checked, Gate, Replayed
-from gateway.domain.ids import ApplicationId
+from gateway.admission.admitting import Admitted, Checked, Replayed
+from gateway.admission.gate import Gate
+from gateway.domain.ids import ApplicationId, RunId
 from gateway.domain.problems import Refused
 from gateway.domain.quota import RuleState
 from gateway.identity.accounts import Access
@@ -47,16 +48,23 @@ class Submissions:
 
     async def submit(self, claims: Claims, application_id: ApplicationId, body: bytes) -> Submitted:
         """The run of the submission in `body`, admitted now or before. Raises Refused, or a store error when the database is away."""
+        return await self._counted(self._run_of(application_id, self.gate.check(claims, application_id, body)))
+
+    async def decide(self, claims: Claims, application_id: ApplicationId, run_id: RunId, body: bytes) -> Submitted:
+        """The resume run of the decision in `body` about the question of `run_id`. Raises as `submit`."""
+        return await self._counted(self._run_of(application_id, self.gate.check_decision(claims, application_id, run_id, body)))
+
+    async def _counted(self, submitting: Awaitable[Submitted]) -> Submitted:
         try:
-            submitted = await self._submit(claims, application_id, body)
+            submitted = await submitting
         except Refused as refused:
             self.metrics.count(ADMISSIONS, refused.code.value)
             raise
         self.metrics.count(ADMISSIONS, "replayed" if submitted.replayed else "admitted")
         return submitted
 
-    async def _submit(self, claims: Claims, application_id: ApplicationId, body: bytes) -> Submitted:
-        checked = await self.gate.check(claims, application_id, body)
+    async def _run_of(self, application_id: ApplicationId, checking: Awaitable[Checked | Replayed]) -> Submitted:
+        checked = await checking
         outcome: LiveRun | Replayed
         if isinstance(checked, Checked):
             # A browser that leaves now cancels no commit and leaves no admitted run that nobody executes.

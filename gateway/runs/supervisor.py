@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.admission.gate import Admitted
+from gateway.admission.admitting import Admitted
 from gateway.runs.live import LiveRun, LiveRuns
 from gateway.runs.tasks import Tasks
 

@@ -60,12 +60,11 @@ class NativeParser:
         self._messages: dict[str, LiveMessage] = {}
         self._tools: dict[str, LiveTool] = {}
         self._fact: StreamBroken | None = None
-        self._told = False
         self._ended = False
         self._ignored = self._dropped = self._errors = 0
 
     def feed(self, data: bytes) -> Batch:
-        """Take the next bytes, cut anywhere. `started` and the native run id come with the first batch; `end` is only ever a fault."""
+        """Take the next bytes, cut anywhere. `end` is only ever a fault; who the run is was known before."""
         if self._fact is not None or self._ended:
             return Batch()
         frames = self._guard.feed(data)
@@ -75,9 +74,7 @@ class NativeParser:
                 break
         else:
             self._fact = self._guard.fault
-        first, self._told = not self._told, True
-        native_run_id = self.native_run_id if first else None
-        return Batch(self._projection.take_changes(), native_run_id, first, self._fact, bool(frames))
+        return Batch(self._projection.take_changes(), end=self._fact, activity=bool(frames))
 
     def end(self) -> StreamBroken:
         """The body is over: its fault, or that it ended, which proves nothing. May be called again."""

@@ -16,7 +16,7 @@ _ATTEMPT: Final = statement("admission.attempt")
 
 
 class Verdict(StrEnum):
-    """What admit_v2 says. Only ADMITTED leaves rows behind; SUBMITTED found those of the same submission id."""
+    """What admit_v2 and decide_v1 say. Only ADMITTED leaves rows behind; SUBMITTED found those of the same submission id."""
 
     ADMITTED = "admitted"
     SUBMITTED = "submitted"
@@ -28,6 +28,8 @@ class Verdict(StrEnum):
     USER_BUSY = "user_busy"
     APP_BUSY = "app_busy"
     QUOTA_EXHAUSTED = "quota_exhausted"
+    INTERRUPT_NOT_PENDING = "interrupt_not_pending"
+    INTERRUPT_EXPIRED = "interrupt_expired"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,18 +4,24 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from gateway.domain.confirmation import Question
 from gateway.domain.decide import Transition
-from gateway.domain.ids import RunId
-from gateway.domain.states import Persistence, persistence_sources
+from gateway.domain.ids import NativeRunId, RunId
+from gateway.domain.reasons import Reason
+from gateway.domain.states import OVER, Persistence, persistence_sources
 from gateway.store.database import Database, Transaction
+from gateway.store.runs import question_params
 from gateway.store.statements import statement
 
 _CLAIM: Final = statement("lookups.claim")
 _GRANT: Final = statement("lookups.grant")
 _NOTE: Final = statement("lookups.note")
+_FOUND: Final = statement("lookups.found")
 _SETTLE: Final = statement("lookups.settle")
 _REFUSE: Final = statement("lookups.refuse")
 _EXHAUST: Final = statement("lookups.exhaust")
+
+_SEEN: Final = (Persistence.NONE, Persistence.PARTIAL)
 
 LONGEST_SECONDS: Final = 3600.0
 """The longest pause between two look-ups: with a first one of 2 s, thirty of them take about 20 hours."""
@@ -25,14 +31,28 @@ LONGEST_AGE_SECONDS: Final = 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class ClaimedRow:
-    """A run that we, and nobody else now, may look up. Native ids stay inside."""
+    """A run that we, and nobody else now, may look up. Native ids stay inside.
+
+    `native_run_id` is None where only the mark of its dispatch, the correlation id, is known (native profile). `answered_*`: the question
+    that a resume answers; `known_native_run_ids`: of the conversation's other runs.
+    """
 
     run_id: UUID
     application_id: UUID
     conversation_id: UUID
-    native_run_id: str
+    native_run_id: str | None
+    correlation_id: UUID
     thread_id: str
     fingerprint: bytes
+    answered_native_id: str | None
+    answered_digest: bytes | None
+    known_native_run_ids: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _SettledRow:
+    run_id: UUID
+    asked: str | None
 
 
 async def claim(
@@ -61,8 +81,17 @@ async def note(db: Database, run_id: UUID, claim_token: UUID, *, status: str, na
     await db.execute(_NOTE, {"run_id": run_id, "claim": claim_token, "status": status, "native_status": native_status})
 
 
-async def settle(db: Database, run_id: UUID, claim_token: UUID, transition: Transition, *, status: str) -> bool:
-    """An answer that says how the run ended. False: somebody else moved it first."""
+async def found(db: Database, run_id: UUID, claim_token: UUID, native_run_id: NativeRunId) -> None:
+    """The run's native id, found by the mark of its dispatch."""
+    await db.execute(_FOUND, {"run_id": run_id, "claim": claim_token, "native_run_id": native_run_id})
+
+
+async def settle(
+    db: Database, row: ClaimedRow, claim_token: UUID, transition: Transition, *, status: str, question: Question | None = None
+) -> bool:
+    """An answer that says how the run ended, or that it waits. False: somebody else moved it first."""
+    over = transition.to in OVER
+    run_id = RunId(row.run_id)
     params = {
         "run_id": run_id,
         "claim": claim_token,
@@ -71,14 +100,19 @@ async def settle(db: Database, run_id: UUID, claim_token: UUID, transition: Tran
         "attention": transition.attention.value if transition.attention else None,
         "native_status": status,
         "status": status,
-        "persistence_sources": sorted(state.value for state in persistence_sources(Persistence.INCOMPLETE)),
+        "conversation_id": row.conversation_id,
+        "blocks": transition.blocks.value if transition.blocks else None,
+        "over": over,
+        # A run that waits keeps what is stored of it: nothing is over.
+        "persistence_sources": sorted(state.value for state in (persistence_sources(Persistence.INCOMPLETE) if over else _SEEN)),
+        **question_params(run_id, question),
     }
-    return await db.execute(_SETTLE, params) > 0
+    return await db.one(_SETTLE, _SettledRow, params) is not None
 
 
-async def refuse(db: Database, run_id: UUID, claim_token: UUID, *, why: str) -> None:
-    """This run cannot be looked up any more; an operator is asked."""
-    await db.execute(_REFUSE, {"run_id": run_id, "claim": claim_token, "why": why})
+async def refuse(db: Database, run_id: UUID, claim_token: UUID, *, why: str, reason: Reason | None = None) -> None:
+    """This run's look-up needs somebody to judge it, for `reason` where that is news; an operator is asked."""
+    await db.execute(_REFUSE, {"run_id": run_id, "claim": claim_token, "why": why, "reason": reason.value if reason else None})
 
 
 async def exhaust(db: Database, *, budget: int) -> int:

@@ -41,6 +41,7 @@ class OperatorRow(RunRow):
     fence_at: datetime | None
     started_at: datetime | None
     native_run_id_known: bool
+    can_be_looked_up: bool
     unknown_at: datetime | None
     lookups: int
     next_lookup_at: datetime | None
@@ -160,6 +161,7 @@ async def resolve(
         "execution_before": before.execution,
         "persistence_before": before.persistence,
         "execution": resolution.execution.value,
+        "persistence": resolution.persistence.value,
         "outcome": outcome.value,
         "reason": reason,
         "actor": actor,

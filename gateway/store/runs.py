@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
+from gateway.domain.confirmation import Question, interrupt_id
 from gateway.domain.decide import Transition
 from gateway.domain.evidence import NotSentProof
 from gateway.domain.ids import AttemptToken, ConversationId, NativeRunId, RunId
@@ -31,7 +32,7 @@ _OVER_WITH_TEXT: Final = OVER - {Execution.RELEASED}
 
 
 class FenceVerdict(StrEnum):
-    """What fence_v1 says; all but DISPATCHED changed nothing."""
+    """What fence_v2 says; all but DISPATCHED changed nothing."""
 
     DISPATCHED = "dispatched"
     NOT_OURS = "not_ours"
@@ -42,11 +43,16 @@ class FenceVerdict(StrEnum):
     CONVERSATION_DELETED = "conversation_deleted"
     BINDING_INVALIDATED = "binding_invalidated"
     THREAD_NOT_FRESH = "thread_not_fresh"
+    INTERRUPT_CHANGED = "interrupt_changed"
+    INTERRUPT_EXPIRED = "interrupt_expired"
 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """One run as its owner sees it. `snapshot_body`: the canonical bytes; None in lists and where nothing is stored."""
+    """One run as its owner sees it. `snapshot_body`: the canonical bytes; None in lists and where nothing is stored.
+
+    The last five are its question, while it waits for a person.
+    """
 
     run_id: UUID
     conversation_id: UUID
@@ -66,6 +72,11 @@ class RunRow:
     finished_at: datetime | None
     snapshot_revision: int
     snapshot_body: bytes | None
+    interrupt_id: UUID | None
+    prompt_title: str | None
+    prompt_description: str | None
+    comment_max_chars: int | None
+    expires_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +91,7 @@ class StateRow:
 
 @dataclass(frozen=True, slots=True)
 class FenceRow:
-    """fence_v1's answer. `fenced_at`: the database's clock in the fence statement, when it moved the row."""
+    """fence_v2's answer. `fenced_at`: the database's clock in the fence statement, when it moved the row."""
 
     verdict: str
     fenced_at: datetime | None
@@ -112,6 +123,7 @@ class SettledRow:
     persistence: str
     updated_at: datetime
     finished_at: datetime | None
+    asked: str | None
     written: str | None
 
 
@@ -128,6 +140,7 @@ class Settlement:
     lookup_first_seconds: float
     evidence_kind: str
     evidence_detail: Mapping[str, object]
+    question: Question | None = None
 
 
 async def view(db: Database, run_id: UUID, account_id: UUID, application_id: UUID, *, known_revision: int = 0) -> RunRow | None:
@@ -163,7 +176,7 @@ async def fence(
         "lease_seconds": lease_seconds,
     }
     row = await db.one(_FENCE, FenceRow, params, deadline_seconds=deadline_seconds)
-    assert row is not None, "fence_v1 gives one row"
+    assert row is not None, "fence_v2 gives one row"
     return row
 
 
@@ -219,8 +232,9 @@ async def settle(db: Database, run_id: RunId, attempt_token: AttemptToken, settl
         "persistence": settlement.persistence.value,
         "holds_slot": transition.to in SLOT_HOLDING,
         "over": transition.to in OVER,
-        "late_text": transition.to in OVER,
-        "over_states": _names(_OVER_WITH_TEXT),
+        "late_text": transition.to not in SLOT_HOLDING,
+        # What waits is not over: words of before its question are taken late as well, the end of another story is not.
+        "over_states": _names(_OVER_WITH_TEXT | ({Execution.WAITING} if transition.to is Execution.WAITING else set())),
         "complete": settlement.snapshot.complete,
         "body": body,
         "sha256": sha256(body),
@@ -230,6 +244,7 @@ async def settle(db: Database, run_id: RunId, attempt_token: AttemptToken, settl
         "lookup_first_seconds": settlement.lookup_first_seconds,
         "evidence_kind": settlement.evidence_kind,
         "evidence_detail": json.dumps(settlement.evidence_detail),
+        **question_params(run_id, settlement.question),
     }
     return await db.one(_SETTLE, SettledRow, params)
 
@@ -266,6 +281,21 @@ def item_params(run_id: RunId, items: tuple[Item, ...]) -> dict[str, object]:
         "names": [item.name if isinstance(item, ToolItem) else None for item in items],
         "statuses": [item.status.value if isinstance(item, ToolItem) else None for item in items],
         "parents": [item.parent if isinstance(item, ToolItem) else None for item in items],
+    }
+
+
+def question_params(run_id: RunId, question: Question | None) -> dict[str, object]:
+    """The parameters of ask_v1; all None where nothing was asked."""
+    prompt = None if question is None else question.prompt
+    digest = None if prompt is None else prompt.digest()
+    return {
+        "interrupt_id": interrupt_id(run_id, question.native_id, digest) if question and digest else None,
+        "native_interrupt_id": question.native_id if question else None,
+        "prompt_title": prompt.title if prompt else None,
+        "prompt_description": prompt.description if prompt else None,
+        "comment_max_chars": prompt.comment_max_chars if prompt else None,
+        "expires_at": prompt.expires_at if prompt else None,
+        "digest": digest,
     }
 
 

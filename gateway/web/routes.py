@@ -12,9 +12,9 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
-from gateway.admission.gate import SUBMISSION_REFUSALS
+from gateway.admission.gate import DECISION_REFUSALS, SUBMISSION_REFUSALS
 from gateway.admission.quota import UsageJson
-from gateway.admission.validation import SubmissionBody
+from gateway.admission.validation import DecisionBody, SubmissionBody
 from gateway.bindings.visible import AppJson, AppsJson
 from gateway.domain.problems import Code, Refused
 from gateway.runs.history import ConversationJson, ConversationsJson, ItemsJson, ReceiptJson
@@ -132,6 +132,18 @@ PUBLIC_ROUTES: Final[tuple[RouteSpec, ...]] = (
         answers=JSON,
         about="A run of yours. If a look-up is due, it is started.",
         returns={200: RunJson},
+    ),
+    _S(
+        path=f"{_RUN}/decision",
+        method=_M.POST,
+        name="decide_run",
+        group=_G.RUNS,
+        caller=Submitter(run_routes.decide),
+        answers=JSON_OR_STREAM,
+        about="Answers the question of a waiting run, once: the resume run that delivers the answer, as for a message; it costs nothing.",
+        returns={200: RunJson, 202: RunJson},
+        takes=DecisionBody,
+        refuses=DECISION_REFUSALS,
     ),
     _S(
         path=f"{_RUN}/refresh",

@@ -11,6 +11,7 @@ from gateway.identity.accounts import Access
 from gateway.identity.tokens import Claims
 from gateway.runs.read import run_json
 from gateway.runs.streams import Stream
+from gateway.runs.submit import Submitted
 from gateway.web.call import Call, json_response
 from gateway.web.negotiation import Answer
 from gateway.web.rate_limit import rate_limit_headers
@@ -21,7 +22,16 @@ _REPLAYED: Final = {"Idempotent-Replayed": "true"}
 
 async def submit(call: Call, claims: Claims, application_id: ApplicationId) -> ASGIApp:
     """POST …/runs: 202 and the run, or 200 where this submission was made before; as a stream 200 in both cases."""
-    submitted = await call.services.submissions.submit(claims, application_id, await call.body())
+    return _submitted(call, await call.services.submissions.submit(claims, application_id, await call.body()), application_id)
+
+
+async def decide(call: Call, claims: Claims, application_id: ApplicationId) -> ASGIApp:
+    """POST …/runs/{run_id}/decision: the resume run, answered as POST …/runs is."""
+    run_id = RunId(call.path_id("run_id"))
+    return _submitted(call, await call.services.submissions.decide(claims, application_id, run_id, await call.body()), application_id)
+
+
+def _submitted(call: Call, submitted: Submitted, application_id: ApplicationId) -> ASGIApp:
     headers = _REPLAYED if submitted.replayed else rate_limit_headers(submitted.quota)
     if call.answer is Answer.JSON:
         return json_response(run_json(submitted.view), 200 if submitted.replayed else 202, headers)

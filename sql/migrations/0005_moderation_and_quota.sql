@@ -286,7 +286,7 @@ begin
         return;
     end if;
     select p.enabled into v_provider_enabled from provider p where p.provider_id = v_application.provider_id;
-    verdict := application_closed_v1(v_application.backend_type, v_application.human_input, v_application.enabled, v_provider_enabled,
+    verdict := application_closed_v2(v_application.backend_type, v_application.enabled, v_provider_enabled,
         v_application.token_ciphertext is not null);
     if verdict is not null then
         return;
@@ -308,7 +308,7 @@ begin
             verdict := 'not_found';
             return;
         end if;
-        select b.code, b.blocking_run_id into blocked, blocking_run_id from conversation_block_v1(p_conversation_id) b;
+        select b.code, b.blocking_run_id into blocked, blocking_run_id from conversation_block_v2(p_conversation_id) b;
         if blocked is not null then
             verdict := 'conversation_refused';
             return;

@@ -6,7 +6,7 @@ select
     acc.all_groups,
     acc.account_roles,
     acc.visible,
-    application_closed_v1(a.backend_type, a.human_input, a.enabled, p.enabled, a.token_ciphertext is not null) as closed,
+    application_closed_v2(a.backend_type, a.enabled, p.enabled, a.token_ciphertext is not null) as closed,
     a.token_ciphertext,
     a.token_key_id,
     s.run_id as submitted_run_id,
@@ -24,7 +24,7 @@ left join submission s on s.account_id = acc.account_id and s.application_id = a
     and s.submission_id = %(submission_id)s::text
 left join conversation c on c.account_id = acc.account_id and c.application_id = a.application_id
     and c.conversation_id = %(conversation_id)s::uuid and c.deleted_at is null
-left join lateral conversation_block_v1(c.conversation_id) b on c.conversation_id is not null
+left join lateral conversation_block_v2(c.conversation_id) b on c.conversation_id is not null
 
 -- name: submitted
 -- The run of a submission, when there is one: what a refusal looks up once more.

@@ -17,7 +17,7 @@ select
     a.application_id, a.name, a.description, a.visibility, a.groups, a.owner_subject, a.users, a.backend_type, a.assistant_id,
     a.human_input, a.app_type, a.is_marketplace_app, a.tags, a.enabled, a.config_version, a.token_version, a.token_ciphertext,
     a.token_key_id, a.created_at, a.updated_at, a.provider_id, p.name as provider_name, p.base_url, p.enabled as provider_enabled,
-    application_closed_v1(a.backend_type, a.human_input, a.enabled, p.enabled, a.token_ciphertext is not null) as closed,
+    application_closed_v2(a.backend_type, a.enabled, p.enabled, a.token_ciphertext is not null) as closed,
     (select count(*) from run r where r.application_id = a.application_id and r.application_slot is not null and r.execution = 'unknown')
         as unknown_runs
 from application a
@@ -30,7 +30,7 @@ select
     a.application_id, a.name, a.description, a.visibility, a.groups, a.owner_subject, a.users, a.backend_type, a.assistant_id,
     a.human_input, a.app_type, a.is_marketplace_app, a.tags, a.enabled, a.config_version, a.token_version, a.token_ciphertext,
     a.token_key_id, a.created_at, a.updated_at, a.provider_id, p.name as provider_name, p.base_url, p.enabled as provider_enabled,
-    application_closed_v1(a.backend_type, a.human_input, a.enabled, p.enabled, a.token_ciphertext is not null) as closed,
+    application_closed_v2(a.backend_type, a.enabled, p.enabled, a.token_ciphertext is not null) as closed,
     (select count(*) from run r where r.application_id = a.application_id and r.application_slot is not null and r.execution = 'unknown')
         as unknown_runs
 from application a
@@ -45,7 +45,7 @@ select
     a.application_id, a.name, a.description, a.visibility, a.groups, a.owner_subject, a.users, a.backend_type, a.assistant_id,
     a.human_input, a.app_type, a.is_marketplace_app, a.tags, a.enabled, a.config_version, a.token_version, a.token_ciphertext,
     a.token_key_id, a.created_at, a.updated_at, a.provider_id, p.name as provider_name, p.base_url, p.enabled as provider_enabled,
-    application_closed_v1(a.backend_type, a.human_input, a.enabled, p.enabled, a.token_ciphertext is not null) as closed,
+    application_closed_v2(a.backend_type, a.enabled, p.enabled, a.token_ciphertext is not null) as closed,
     (select count(*) from run r where r.application_id = a.application_id and r.application_slot is not null and r.execution = 'unknown')
         as unknown_runs
 from application a
@@ -116,7 +116,7 @@ where application_id = %(application_id)s::uuid
 -- The applications that a caller may see, or one of them, with what their availability depends on.
 select
     a.application_id, a.name, a.description, a.app_type, a.is_marketplace_app, a.tags, a.visibility, a.human_input,
-    application_closed_v1(a.backend_type, a.human_input, a.enabled, p.enabled, a.token_ciphertext is not null) as closed,
+    application_closed_v2(a.backend_type, a.enabled, p.enabled, a.token_ciphertext is not null) as closed,
     a.token_ciphertext, a.token_key_id,
     (select count(*) from run r where r.application_id = a.application_id and r.application_slot is not null and r.execution = 'unknown')
         as unknown_runs

@@ -13,14 +13,14 @@ with page as (
 )
 select p.conversation_id, p.title, p.created_at, p.updated_at, b.code as blocked, b.blocking_run_id
 from page p
-left join lateral conversation_block_v1(p.conversation_id) b on true
+left join lateral conversation_block_v2(p.conversation_id) b on true
 order by p.updated_at desc, p.conversation_id desc
 
 -- name: conversation
 -- One conversation of this user and application, with what blocks it.
 select c.conversation_id, c.title, c.created_at, c.updated_at, b.code as blocked, b.blocking_run_id
 from conversation c
-left join lateral conversation_block_v1(c.conversation_id) b on true
+left join lateral conversation_block_v2(c.conversation_id) b on true
 where c.conversation_id = %(conversation_id)s::uuid
     and c.account_id = %(account_id)s::uuid and c.application_id = %(application_id)s::uuid and c.deleted_at is null
 

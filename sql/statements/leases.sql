@@ -51,8 +51,8 @@ with due as (
 ), moved as (
     update run r set
         execution = 'unknown', reason = %(reason)s::text, unknown_at = clock_timestamp(), updated_at = clock_timestamp(),
-        attention = case when r.native_run_id is null then 'operator' end,
-        next_lookup_at = case when r.native_run_id is not null
+        attention = case when not can_be_looked_up_v1(r.native_run_id, r.application_id) then 'operator' end,
+        next_lookup_at = case when can_be_looked_up_v1(r.native_run_id, r.application_id)
             then clock_timestamp() + make_interval(secs => %(lookup_first_seconds)s::double precision) end
     from due d
     where r.run_id = d.run_id

@@ -23,11 +23,13 @@ select
     r.resolution_outcome, r.resolution_reason, r.answered_by, r.native_status, r.attention,
     extract(epoch from r.next_lookup_at - clock_timestamp())::double precision as lookup_in_seconds,
     r.created_at, r.updated_at, r.finished_at, 0::bigint as snapshot_revision, null::bytea as snapshot_body,
+    i.interrupt_id, i.title as prompt_title, i.description as prompt_description, i.comment_max_chars, i.expires_at,
     p.since_at, r.application_id, a.name as application_name, u.subject,
     run_is_unresolved_v1(r.execution, r.persistence, r.acknowledged_at, r.resolved_at) as unresolved,
     c.deleted_at is not null as conversation_deleted,
     case when b.blocking_run_id = r.run_id then b.code end as blocks_conversation,
-    r.fence_at, r.started_at, r.native_run_id is not null as native_run_id_known, r.unknown_at, r.lookups, r.next_lookup_at,
+    r.fence_at, r.started_at, r.native_run_id is not null as native_run_id_known,
+    can_be_looked_up_v1(r.native_run_id, r.application_id) as can_be_looked_up, r.unknown_at, r.lookups, r.next_lookup_at,
     coalesce(r.lease_until > clock_timestamp(), false) as lease_live,
     r.acknowledged_at, r.resolved_at, r.resolved_by,
     s.complete as stored_complete, s.sha256 as stored_sha256, octet_length(s.body) as stored_bytes,
@@ -39,7 +41,8 @@ join application a on a.application_id = r.application_id
 join account u on u.account_id = r.account_id
 join conversation c on c.conversation_id = r.conversation_id
 left join snapshot s on s.run_id = r.run_id
-cross join lateral conversation_block_v1(r.conversation_id) b
+left join interrupt i on i.run_id = r.run_id and r.execution = 'waiting'
+cross join lateral conversation_block_v2(r.conversation_id) b
 order by p.since_at desc, r.run_id desc
 
 -- name: evidence
@@ -76,10 +79,11 @@ for update
 
 -- name: resolve
 -- An operator's resolution, once: unknown or waiting -> closed; over and pending or incomplete -> incomplete. not_executed returns the
--- charge, and lets go of the decision that a resume run would have delivered. The guards are those of domain/resolution.py.
+-- charge, and by the trigger run_free_question lets go of the question that a resume run would have answered. The guards are those of
+-- domain/resolution.py.
 with moved as (
     update run r set
-        execution = %(execution)s::text, persistence = 'incomplete', attention = null,
+        execution = %(execution)s::text, persistence = %(persistence)s::text, attention = null,
         user_slot = null, application_slot = null, lease_until = null, next_lookup_at = null, lookup_claim = null, next_save_at = null,
         resolution_outcome = %(outcome)s::text, resolution_reason = %(reason)s::text, resolved_by = %(actor)s::text,
         resolved_at = clock_timestamp(), finished_at = coalesce(r.finished_at, clock_timestamp()), updated_at = clock_timestamp()
@@ -92,10 +96,6 @@ with moved as (
         and (r.fence_at + make_interval(secs => %(gate_seconds)s::double precision) <= clock_timestamp()
             or (%(outcome)s::text <> 'not_executed' and (r.started_at is not null or r.native_run_id is not null)))
     returning r.run_id, r.conversation_id
-), freed as (
-    update run w set answered_by = null, updated_at = clock_timestamp()
-    from moved m
-    where %(outcome)s::text = 'not_executed' and w.conversation_id = m.conversation_id and w.answered_by = m.run_id
 ), noted as (
     insert into evidence (run_id, kind, detail)
     select m.run_id, 'resolved', jsonb_build_object(

@@ -1,14 +1,16 @@
 -- name: view
--- One run as its owner sees it, with its snapshot when that is newer than what the reader knows.
+-- One run as its owner sees it, with its snapshot when that is newer than what the reader knows, and its question while it waits.
 select
     r.run_id, r.conversation_id, r.submission_id, r.kind, r.execution, r.persistence, r.reason,
     r.resolution_outcome, r.resolution_reason, r.answered_by, r.native_status, r.attention,
     extract(epoch from r.next_lookup_at - clock_timestamp())::double precision as lookup_in_seconds,
     r.created_at, r.updated_at, r.finished_at, coalesce(s.revision, 0) as snapshot_revision,
-    case when s.revision > %(known_revision)s::bigint then s.body end as snapshot_body
+    case when s.revision > %(known_revision)s::bigint then s.body end as snapshot_body,
+    i.interrupt_id, i.title as prompt_title, i.description as prompt_description, i.comment_max_chars, i.expires_at
 from run r
 join conversation c on c.conversation_id = r.conversation_id and c.deleted_at is null
 left join snapshot s on s.run_id = r.run_id
+left join interrupt i on i.run_id = r.run_id and r.execution = 'waiting'
 where r.run_id = %(run_id)s::uuid and r.account_id = %(account_id)s::uuid and r.application_id = %(application_id)s::uuid
 
 -- name: views
@@ -17,15 +19,17 @@ select
     r.run_id, r.conversation_id, r.submission_id, r.kind, r.execution, r.persistence, r.reason,
     r.resolution_outcome, r.resolution_reason, r.answered_by, r.native_status, r.attention,
     extract(epoch from r.next_lookup_at - clock_timestamp())::double precision as lookup_in_seconds,
-    r.created_at, r.updated_at, r.finished_at, 0::bigint as snapshot_revision, null::bytea as snapshot_body
+    r.created_at, r.updated_at, r.finished_at, 0::bigint as snapshot_revision, null::bytea as snapshot_body,
+    i.interrupt_id, i.title as prompt_title, i.description as prompt_description, i.comment_max_chars, i.expires_at
 from run r
 join conversation c on c.conversation_id = r.conversation_id and c.deleted_at is null
+left join interrupt i on i.run_id = r.run_id and r.execution = 'waiting'
 where r.run_id = any (%(run_ids)s::uuid[]) and r.account_id = %(account_id)s::uuid and r.application_id = %(application_id)s::uuid
 
 -- name: fence
 -- reserved -> dispatched with all re-checks, and the binding; any verdict but dispatched changed nothing.
 select verdict, fenced_at
-from fence_v1(
+from fence_v2(
     %(run_id)s::uuid, %(attempt_token)s::uuid, %(thread_id)s::text, %(endpoint_fingerprint)s::bytea, %(fingerprint)s::bytea,
     %(lease_seconds)s::double precision)
 
@@ -89,7 +93,8 @@ with held as (
         attention = case when r.execution = any (%(sources)s::text[]) then %(attention)s::text end,
         unknown_at = case when %(execution)s::text = 'unknown' then coalesce(r.unknown_at, clock_timestamp()) else r.unknown_at end,
         next_lookup_at = case
-            when %(execution)s::text = 'unknown' and coalesce(r.native_run_id, %(native_run_id)s::text) is not null
+            when %(execution)s::text = 'unknown' and %(attention)s::text is distinct from 'operator'
+                and can_be_looked_up_v1(coalesce(r.native_run_id, %(native_run_id)s::text), r.application_id)
             then clock_timestamp() + make_interval(secs => %(lookup_first_seconds)s::double precision) end,
         next_save_at = case when %(persistence)s::text = 'pending' then clock_timestamp() end,
         persistence = case when r.persistence = any (%(persistence_sources)s::text[]) then %(persistence)s::text else r.persistence end,
@@ -123,6 +128,9 @@ with held as (
     select m.run_id, %(evidence_kind)s::text, %(evidence_detail)s::jsonb from moved m
 )
 select m.execution, m.persistence, m.updated_at, m.finished_at,
+    case when m.execution = 'waiting' and %(interrupt_id)s::uuid is not null then
+        ask_v1(m.run_id, %(interrupt_id)s::uuid, %(native_interrupt_id)s::text, %(prompt_title)s::text, %(prompt_description)s::text,
+            %(comment_max_chars)s::integer, %(expires_at)s::timestamptz, %(digest)s::bytea)::text end as asked,
     case when m.persistence = 'saved' and %(persistence)s::text = 'saved' then
         write_items_v1(m.run_id, m.conversation_id, m.sequence,
             %(positions)s::integer[], %(item_ids)s::uuid[], %(types)s::text[], %(texts)s::text[], %(completes)s::boolean[],

@@ -15,6 +15,7 @@ from playwright.async_api import Browser, ConsoleMessage, Page, Request, Route, 
 from gateway.domain.ids import RunId
 from gateway.domain.snapshot import MessageItem, Snapshot, ToolItem, ToolStatus, sha256
 from gateway.domain.states import Execution, Persistence
+from gateway.domain.submission import Submission
 from gateway.runs.live import LiveRun
 from gateway.sse_parser.projection import Change, MessageEnded, MessageStarted, TextAppended, ToolCalled, ToolReturned, ToolStarted
 from tests.http.world import World, demo, open_world
@@ -177,6 +178,7 @@ async def test_a_message_is_sent_again_under_its_one_id_when_the_network_fails(v
     assert len(bodies) == 2
     assert len(set(bodies)) == 1
     assert visit.world.sql("select count(*) from run") == [(1,)]
+    assert isinstance(live.admitted.submission, Submission)
     assert live.admitted.submission.text == "Only once"
     (complaint,) = visit.complaints.found
     assert "ERR_CONNECTION_RESET" in complaint

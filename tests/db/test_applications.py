@@ -495,7 +495,7 @@ async def test_users_see_the_display_fields_and_nothing_else(world: World) -> No
         "tags": ["Agent"],
         "visibility": "public",
         "human_input": True,
-        "available": False,
+        "available": True,
     }
 
 

@@ -1,6 +1,6 @@
 """What the tests of accounts, applications and the command line start from: a provider, applications, people, runs in any state.
 
-Rows are made by the program's own functions (admit_v2, fence_v1), but for states that only a whole execution would bring.
+Rows are made by the program's own functions (admit_v2, fence_v2), but for states that only a whole execution would bring.
 """
 
 from dataclasses import dataclass
@@ -96,7 +96,7 @@ class World:
         return AdmittedRun(run_id, conversation_id or new_conversation_id, application_id, attempt_token)
 
     async def fence(self, run: AdmittedRun, thread_id: str | None = None) -> str:
-        """The verdict of fence_v1 with what the application resolves to now."""
+        """The verdict of fence_v2 with what the application resolves to now."""
         usable = await self.resolve.usable(run.application_id)
         assert usable is not None
         row = await runs.fence(

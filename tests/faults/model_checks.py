@@ -114,7 +114,7 @@ class Eyes:
                     "extract(epoch from clock_timestamp() - fence_at) as fence_age, "
                     "extract(days from clock_timestamp() - unknown_at) as unknown_days from run",
                     "select c.*, b.code as blocked, b.blocking_run_id from conversation c "
-                    "left join lateral conversation_block_v1(c.conversation_id) b on true",
+                    "left join lateral conversation_block_v2(c.conversation_id) b on true",
                     "select * from item order by run_id, position",
                     "select * from snapshot",
                     "select * from quota_charge",

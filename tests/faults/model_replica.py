@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
+from gateway.admission.admitting import Admitted
 from gateway.admission.chains import SettingsChain
-from gateway.admission.gate import Admitted, Gate
+from gateway.admission.gate import Gate
 from gateway.admission.moderation import Moderation
 from gateway.bindings.resolve import Resolve
 from gateway.bindings.vault import Vault
@@ -37,6 +38,7 @@ from gateway.runs.supervisor import Supervisor
 from gateway.runs.tasks import Tasks
 from tests.faults.model_database import Fault, ModelDatabase
 from tests.faults.model_upstream import ModelUpstream, UpstreamOfReplica
+from tests.support.no_native import NoNative
 
 LEASE: Final = 30.0
 WINDOW: Final = 5.0
@@ -127,6 +129,8 @@ class ModelReplica:
             database=self.database,
             resolve=resolve,
             upstream=upstream,
+            native=NoNative(),
+            native_reads=NoNative(),
             bounds=StreamBounds(idle_seconds=2 * TOTAL, total_seconds=TOTAL),
             lease_seconds=LEASE,
             send_window_seconds=WINDOW,
@@ -140,7 +144,7 @@ class ModelReplica:
         self.heartbeat = Heartbeat(
             self.database, uuid4(), self.supervisor.live_runs.held, (), period_seconds=BEAT, lease_seconds=LEASE, clock=clock, at=self.at
         )
-        look_up = LookUp(self.database, resolve, upstream, LOOKUP_BUDGET, LOOKUP_FIRST, self.at)
+        look_up = LookUp(self.database, resolve, upstream, NoNative(), LOOKUP_BUDGET, LOOKUP_FIRST, self.at)
         save = Save(self.database, self.at)
         self.reconciler = Reconciler(
             database=self.database,

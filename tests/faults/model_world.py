@@ -40,6 +40,7 @@ MOMENT: Final = 0.3
 
 EMPTY: Final[LiteralString] = (
     "truncate account, provider, application, conversation, submission, run, snapshot, item, binding, evidence, quota_rule, "
+    "interrupt, decision, "
     "quota_usage, quota_charge, moderation_chain, moderator, moderation_verdict, replica, witness"
 )
 PASS: Final[LiteralString] = """

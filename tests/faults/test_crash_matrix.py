@@ -36,7 +36,7 @@ from gateway.domain.ids import ApplicationId
 from gateway.domain.states import Execution, Persistence
 from gateway.store.database import Database
 from gateway.store.statements import all_statements, statement
-from tests.support.crash_matrix import CASES, FAULTS, PAGE, Case, Fault, in_covering_set, page
+from tests.support.crash_matrix import CASES, FAULTS, PAGE, RESUME_CASES, STEPS, Case, Fault, in_covering_set, page
 from tests.support.faulty_replica import QUICK, Act, FaultyReplica, faulty_replica
 from tests.support.invariants import Acknowledged, assert_hold, at_rest, watch
 from tests.support.postgres import PostgresForTests
@@ -245,7 +245,7 @@ async def live_until(world: World, victim: FaultyReplica, point: FaultPoint, act
     sent = [asyncio.create_task(world.submit(victim, world.streaming, f"streaming-{world.people}", "a question"))]
     await until(victim, lambda: victim.passed[FaultPoint(Moment.AFTER, Step.POST)] > 0, "POST")
     sent.append(asyncio.create_task(world.submit(victim, world.released, f"released-{world.people}", "another question")))
-    others = [FaultPoint(Moment.AFTER, step) for step in Step if step not in LAST]
+    others = [FaultPoint(Moment.AFTER, step) for step in STEPS if step not in LAST]
     await until(victim, lambda: all(victim.passed[other] for other in others), "end of everything but the streaming run")
     if victim.reached is None:
         world.upstream.release("rest")
@@ -313,8 +313,8 @@ async def test_crash_matrix(shared: Shared, case: Case) -> None:
 
 
 def test_each_point_is_exercised_with_each_fault_of_its_kind() -> None:
-    assert {case.point for case in CASES if in_covering_set(case)} == set(FAULT_POINTS)
-    for step in Step:
+    assert {case.point for case in (*CASES, *RESUME_CASES) if in_covering_set(case)} == set(FAULT_POINTS)
+    for step in STEPS:
         faults = set(FAULTS[step.kind])
         assert {case.fault for case in CASES if case.point.step is step and in_covering_set(case)} == faults
         for moment in Moment:
@@ -323,8 +323,12 @@ def test_each_point_is_exercised_with_each_fault_of_its_kind() -> None:
 
 def test_each_statement_that_changes_a_run_is_a_step() -> None:
     """A new commit of a run needs a fault point, or to be an act of a person, who can repeat it and is told what it did."""
-    writes = {one.name for one in all_statements() if re.search(r"\bupdate run\b|\binto (run|snapshot|item)\b|fence_v1|admit_v2", one.text)}
-    steps = {*STATEMENTS.values(), "admission.admit", "lookups.note", "lookups.refuse"}
+    writes = {
+        one.name
+        for one in all_statements()
+        if re.search(r"\bupdate run\b|\binto (run|snapshot|item)\b|fence_v2|admit_v2|decide_v1", one.text)
+    }
+    steps = {*STATEMENTS.values(), "admission.admit", "approval.decide", "lookups.found", "lookups.note", "lookups.refuse"}
     assert writes - steps == ACTS_OF_PEOPLE
 
 

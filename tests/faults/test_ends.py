@@ -237,10 +237,10 @@ async def test_an_application_for_human_approval_is_not_run_without_it(database_
         application = await stack.application()
         await sql(stack, "update application set human_input = true")
         ada = (await stack.replica()).client("ada")
-        refused = await ada.submit(application, "s1", "hi")
-        assert (refused.status_code, refused.json()["code"]) == (409, "backend_not_served")
-        assert (await ada.get(f"/api/internal/apps/{application}")).json()["available"] is False
-        assert stack.upstream.counts().connections == 0
+        admitted = await ada.submit(application, "s1", "hi")
+        run = await ada.until_over(application, admitted.json()["run_id"])
+        assert (run["execution"], run["reason"]) == ("released", "capabilities_failed")
+        assert (stack.upstream.counts().threads, stack.upstream.counts().ag_ui) == (0, 0)
 
 
 async def test_o36_a_token_that_does_not_open_is_refused_before_admission_and_stops_no_look_up_elsewhere(database_url: str) -> None:

@@ -19,7 +19,7 @@ FAULTS: list[Callable[[bytes], Fault]] = [CutBeforeQuery, CutAfterAnswer]
 COMMITS = {
     # a text that only the message of that commit holds
     "admission": b"COMMIT",
-    "fence": b"fence_v1",
+    "fence": b"fence_v2",
     "native id": b"'started'",
     "settle": b"write_items_v1",
 }
@@ -102,7 +102,7 @@ async def test_a_fence_that_cannot_be_read_back_is_not_sent(database_url: str) -
         application = await stack.application()
         settings = stack.settings(DATABASE_URL=_proxied_url(database_url, proxy), GATEWAY_SEND_WINDOW_SECONDS="0.5")
         ada = (await stack.replica(settings)).client("ada")
-        proxy.fault = WithholdAnswer(b"fence_v1")
+        proxy.fault = WithholdAnswer(b"fence_v2")
         async with ada.stream(application, "s1", "hello") as response:
             await proxy.struck.wait()
             proxy.fault = Pass()

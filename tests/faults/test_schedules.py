@@ -19,7 +19,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from gateway.admission.gate import Admitted
+from gateway.admission.admitting import Admitted
 from gateway.admission.moderation import Asked, Judgement, Provider
 from gateway.domain import snapshot as snapshots
 from gateway.domain.audit import Actor
@@ -275,7 +275,7 @@ async def test_a_second_fence_statement_does_not_start_the_clock_anew(database_u
 
     async with proxied(database_url, at=takes_three_seconds, clock=dial) as (stack, proxy, replica):
         application, ada = await stack.application(), replica.client("ada")
-        async with struck_once(proxy, CutBeforeQuery(b"fence_v1")):
+        async with struck_once(proxy, CutBeforeQuery(b"fence_v2")):
             _, events = await ada.ask(application, "s1", "hello")
         assert stack.upstream.counts().ag_ui == 0
         run = await ada.run(application, events[0].data["runId"])

@@ -17,8 +17,9 @@ import psycopg
 import uvicorn
 from starlette.types import ASGIApp
 
+from gateway.admission.admitting import Admitted
 from gateway.admission.chains import SettingsChain
-from gateway.admission.gate import Admitted, Gate
+from gateway.admission.gate import Gate
 from gateway.admission.moderation import Moderation
 from gateway.admission.operator_chains import OperatorChains
 from gateway.admission.quota import Usage
@@ -49,6 +50,7 @@ from gateway.web.routes import build_web, route_table
 from gateway.web.services import Demo, DemoUser, Readiness, Services, WebSettings
 from tests.support.at_once import at_once
 from tests.support.described import Described
+from tests.support.no_native import NoNative
 
 VAULT: Final = Vault(KeyRing((bytes(32),)))
 KEY: Final = b"a key of the tests, 32 bytes long"
@@ -229,7 +231,7 @@ async def open_world(
         ):
             access = AccessCheck(database, create_unknown=True)
             reads, operator_reads = Reads(database), OperatorReads(database, 905.0)
-            look_up = LookUp(database, Resolve(database, VAULT), BridgeLookup(http_client), 1, 1.0)
+            look_up = LookUp(database, Resolve(database, VAULT), BridgeLookup(http_client), NoNative(), 1, 1.0)
             gate = Gate(
                 database=database,
                 access_check=access,

@@ -49,7 +49,23 @@ class Case:
         return f"{self.point}: {self.fault.value}"
 
 
-CASES: Final = tuple(Case(point, fault) for point in FAULT_POINTS for fault in FAULTS[point.step.kind])
+_OF_APPROVAL: Final = frozenset({Step.DECISION, Step.STATE, Step.VERDICT})
+STEPS: Final = tuple(step for step in Step if step not in _OF_APPROVAL)
+"""Those of runs without human approval, and of what a reconciler does about them: tests/faults/test_crash_matrix.py."""
+RESUME_STEPS: Final = (
+    Step.DECISION,
+    Step.CAPABILITIES,
+    Step.STATE,
+    Step.FENCE,
+    Step.POST,
+    Step.START,
+    Step.VERDICT,
+    Step.SETTLE,
+    Step.RELEASE,
+)
+"""Those of a resume run on its way from a decision to its end: tests/faults/test_crash_approval.py."""
+CASES: Final = tuple(Case(point, fault) for point in FAULT_POINTS if point.step in STEPS for fault in FAULTS[point.step.kind])
+RESUME_CASES: Final = tuple(Case(point, fault) for point in FAULT_POINTS if point.step in RESUME_STEPS for fault in FAULTS[point.step.kind])
 
 
 def in_covering_set(case: Case) -> bool:
@@ -61,7 +77,7 @@ def in_covering_set(case: Case) -> bool:
     return case.point.moment is moment
 
 
-def page(cases: Sequence[Case] = CASES) -> str:
+def page() -> str:
     """docs/crash-matrix.md."""
     lines = [
         "<!-- Made from gateway/domain/fault_points.py; `python -m tests.support.crash_matrix` writes it anew. -->",
@@ -75,20 +91,29 @@ def page(cases: Sequence[Case] = CASES) -> str:
         *(f"- {fault.value}: {FAULT_DOCS[fault]}" for fault in Fault),
     ]
     for kind in Kind:
-        faults = FAULTS[kind]
-        heads = [f"{moment.value}: {fault.value}" for moment in Moment for fault in faults]
-        lines += ["", f"## Each {kind.value}", "", f"| step | {' | '.join(heads)} |", f"|{' --- |' * (len(heads) + 1)}"]
-        for step in (step for step in Step if step.kind is kind):
-            marks = [_mark(Case(FaultPoint(moment, step), fault), cases) for moment in Moment for fault in faults]
-            lines.append(f"| `{step.value}` | {' | '.join(marks)} |")
+        lines += _table(f"## Each {kind.value}", kind, STEPS)
+    lines += [
+        "",
+        "## Of a decision",
+        "",
+        "The same for the run that delivers a person's decision, before an agent that counts what took effect: at most one does, the",
+        "question is free again exactly where its decision was proven never sent, and then it can be decided anew.",
+    ]
+    for kind in Kind:
+        lines += _table(None, kind, RESUME_STEPS)
+    cases = (*CASES, *RESUME_CASES)
     covering = sum(in_covering_set(case) for case in cases)
     return "\n".join([*lines, "", f"{len(cases)} cases, {covering} of them in CI.", ""])
 
 
-def _mark(case: Case, cases: Sequence[Case]) -> str:
-    if case not in cases:
-        return "-"
-    return "**CI**" if in_covering_set(case) else "*all*"
+def _table(title: str | None, kind: Kind, steps: Sequence[Step]) -> list[str]:
+    faults = FAULTS[kind]
+    heads = [f"{moment.value}: {fault.value}" for moment in Moment for fault in faults]
+    lines = ["", *([title, ""] if title else []), f"| step | {' | '.join(heads)} |", f"|{' --- |' * (len(heads) + 1)}"]
+    for step in (step for step in steps if step.kind is kind):
+        cases = [Case(FaultPoint(moment, step), fault) for moment in Moment for fault in faults]
+        lines.append(f"| `{step.value}` | {' | '.join('**CI**' if in_covering_set(case) else '*all*' for case in cases)} |")
+    return lines
 
 
 if __name__ == "__main__":

@@ -117,6 +117,21 @@ class Client:
         async with self.http.stream("POST", f"{_agent(application)}/runs", json=body, headers=headers) as response:
             yield response
 
+    async def decide(
+        self, application: ApplicationId, run_id: str, interrupt_id: str, submission_id: str, decision: str, comment: str | None = None
+    ) -> httpx.Response:
+        """POST /runs/{run_id}/decision for JSON."""
+        body = {"submission_id": submission_id, "interrupt_id": interrupt_id, "decision": decision}
+        if comment is not None:
+            body["comment"] = comment
+        return await self.http.post(f"{_agent(application)}/runs/{run_id}/decision", json=body, headers=self.headers)
+
+    async def conversation(self, application: ApplicationId, conversation_id: str) -> dict[str, Any]:
+        """GET /conversations/{conversation_id}, which must be there."""
+        response = await self.get(f"{_agent(application)}/conversations/{conversation_id}")
+        assert response.status_code == 200, response.text
+        return dict(response.json())
+
     @asynccontextmanager
     async def watch(self, application: ApplicationId, run_id: str) -> AsyncIterator[httpx.Response]:
         """GET /runs/{run_id}/events."""
@@ -191,12 +206,17 @@ class Stack:
 
     async def application(self, **audience: Any) -> ApplicationId:
         """A new application behind the scripted upstream."""
-        name = f"app-{len(self._names)}"
+        return await self.application_of(self.upstream.base_url, self.upstream.token, human_input=False, **audience)
+
+    async def application_of(
+        self, base_url: str, token: str, *, human_input: bool = True, name: str | None = None, **audience: Any
+    ) -> ApplicationId:
+        """A new application behind any service."""
+        name = name or f"app-{len(self._names)}"
         self._names.append(name)
-        await providers.create(self.database, name=name, base_url=self.upstream.base_url, trusted_hosts={"127.0.0.1"})
-        new = NewApplication(
-            name=name, provider=name, config=langchain_config("agent"), audience=Audience(**audience), token=self.upstream.token
-        )
+        await providers.create(self.database, name=name, base_url=base_url, trusted_hosts={"127.0.0.1"})
+        config = langchain_config("agent", human_input=human_input)
+        new = NewApplication(name=name, provider=name, config=config, audience=Audience(**audience), token=token)
         return await applications.create(self.database, Vault(KeyRing([base64.b64decode(ENCRYPTION_KEY)])), new)
 
     def settings(self, **changes: str) -> Settings:

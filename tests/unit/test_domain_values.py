@@ -93,4 +93,11 @@ async def test_a_step_that_failed_has_no_after() -> None:
     assert seen == ["before fence", "after fence", "before post", "before save"]
     await fault_points.pass_by(FAULT_POINTS[0])
     assert len(FAULT_POINTS) == len(Step) * len(Moment)
-    assert {step for step in Step if step.kind is Kind.CALL} == {Step.CAPABILITIES, Step.THREAD, Step.POST, Step.LOOKUP}
+    assert {step for step in Step if step.kind is Kind.CALL} == {
+        Step.CAPABILITIES,
+        Step.THREAD,
+        Step.STATE,
+        Step.POST,
+        Step.VERDICT,
+        Step.LOOKUP,
+    }

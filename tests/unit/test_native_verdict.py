@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.domain import strict_json
-from gateway.domain.confirmation import Prompt, Question
+from gateway.domain.confirmation import MAX_COMMENT_CHARACTERS, Prompt, Question
 from gateway.domain.evidence import LookupStatus, NativeOutcome, NativeRead
 from gateway.domain.ids import NativeRunId
 from gateway.domain.native import Answered, AssistantMessage, PendingInterrupt, ThreadState, native_verdict, obstacle, verified
@@ -48,7 +48,7 @@ def test_total(status: LookupStatus) -> None:
         # nothing is over, and nothing waits, that both of them did not say
         if read.outcome in (NativeOutcome.COMPLETED, NativeOutcome.WAITING, NativeOutcome.CANCELLED, NativeOutcome.UNSUPPORTED):
             assert state is not None
-            assert state.run_id == RUN
+            assert state.run_id == RUN or (answered is not None and state.interrupts)
             assert status in STOPPED
 
 
@@ -83,6 +83,13 @@ def test_o39_one_valid_prompt_is_waiting_whatever_the_run_is_called(status: Look
     assert native_verdict(status, replace(state, interrupts=(OTHER,)), RUN, ANSWERED) == NativeRead(
         NativeOutcome.WAITING, Question("int-2", PROMPT)
     )
+
+
+def test_a_step_that_asks_again_gives_its_question_the_same_id() -> None:
+    again = replace(PROMPT, title="Really?")
+    state = ThreadState("run-0", (PendingInterrupt("int-1", again),), True, ())
+    assert native_verdict(LookupStatus.SUCCESS, state, RUN, ANSWERED) == NativeRead(NativeOutcome.WAITING, Question("int-1", again))
+    assert native_verdict(LookupStatus.SUCCESS, state, RUN, None) == NativeRead(NativeOutcome.UNCLEAR)
 
 
 def test_what_stands_against_a_dispatch() -> None:
@@ -124,10 +131,11 @@ def read(family: str, run: str, state: str, answered: str | None = None) -> Nati
     status = run_status(told if meta["status"] == 200 else {}, thread_id, run_id)
     asked = LookupStatus.UNCLEAR if isinstance(status, UpstreamFailed) else status
     shown = state_of(f"{family}/state_{state}.json")
-    return native_verdict(asked, shown, NativeRunId(run_id), Answered(answered, b"") if answered else None)
+    return native_verdict(asked, shown, NativeRunId(run_id), Answered(answered, RECORDED.digest()) if answered else None)
 
 
 NO_STATE = "empty_thread"
+RECORDED = Prompt("Send the report?", "The report goes to finance.", MAX_COMMENT_CHARACTERS, None)
 QUESTION_OF = {"langgraph-api": "80720ef8f5ea4308743258ec9d69958c", "aegra-api": "b2c15d2e596d26aa9b5dcf3136e412a3"}
 
 

@@ -9,6 +9,7 @@ from gateway.domain.states import ALLOWED, ALLOWED_PERSISTENCE, SLOT_HOLDING, Ex
 
 E, P = Execution, Persistence
 CLOSED = Resolution(E.CLOSED, P.INCOMPLETE, refunds=False)
+CLOSED_SAVED = Resolution(E.CLOSED, P.SAVED, refunds=False)
 CLOSED_REFUNDED = Resolution(E.CLOSED, P.INCOMPLETE, refunds=True)
 SUCCEEDED = Resolution(E.SUCCEEDED, P.INCOMPLETE, refunds=False)
 FAILED = Resolution(E.FAILED, P.INCOMPLETE, refunds=False)
@@ -26,13 +27,9 @@ TABLE: dict[tuple[Execution, Persistence], list[tuple[Resolution | Obstacle, ...
     for persistence in P
 }
 TABLE |= {
-    (E.WAITING, persistence): [
-        (EARLY, EARLY, EVIDENCE),
-        (CLOSED, CLOSED, EVIDENCE),
-        (CLOSED, CLOSED, EVIDENCE),
-        (CLOSED, CLOSED, EVIDENCE),
-    ]
+    (E.WAITING, persistence): [(EARLY, EARLY, EVIDENCE), *([(closed, closed, EVIDENCE)] * 3)]
     for persistence in P
+    for closed in [CLOSED_SAVED if persistence is P.SAVED else CLOSED]
 }
 TABLE |= {
     (E.SUCCEEDED, persistence): [

@@ -1,0 +1,51 @@
+"""Questions and the decisions about them. Native ids stay inside."""
+
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from gateway.domain.ids import AccountId, ApplicationId, RunId
+from gateway.store.admission import AdmitRow
+from gateway.store.database import Database, Params, Transaction
+from gateway.store.statements import statement
+
+_QUESTION: Final = statement("approval.question")
+_DECIDE: Final = statement("approval.decide")
+_ANSWERED: Final = statement("approval.answered")
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredRow:
+    """What a resume run answers: upstream's id of the question, and the digest of what was shown."""
+
+    native_id: str
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionRow:
+    """A run, and its question where it asked one. `expired`: by the database's clock."""
+
+    execution: str
+    answered_by: UUID | None
+    interrupt_id: UUID | None
+    comment_max_chars: int | None
+    expired: bool
+
+
+async def question(db: Database, run_id: RunId, account_id: AccountId, application_id: ApplicationId) -> QuestionRow | None:
+    """The question of a run of this user and application; None for what is missing, foreign or deleted."""
+    params = {"run_id": run_id, "account_id": account_id, "application_id": application_id}
+    return await db.one(_QUESTION, QuestionRow, params, reading=True)
+
+
+async def decide(tx: Transaction, params: Params) -> AdmitRow:
+    """Claim the question inside `tx`; the caller commits or rolls back by the verdict."""
+    row = await tx.one(_DECIDE, AdmitRow, params)
+    assert row is not None, "decide_v1 gives one row"
+    return row
+
+
+async def answered(db: Database, run_id: RunId) -> AnsweredRow | None:
+    """The question that the run answers; None for a task."""
+    return await db.one(_ANSWERED, AnsweredRow, {"run_id": run_id}, reading=True)

@@ -1,0 +1,25 @@
+-- name: answered
+-- The question that a resume run answers, as it was saved.
+select i.native_id, i.digest
+from decision d
+join interrupt i on i.interrupt_id = d.interrupt_id
+where d.run_id = %(run_id)s::uuid
+
+-- name: question
+-- A run of this owner and whether it may be answered: what the checks before a claim ask about.
+select r.execution, r.answered_by, i.interrupt_id, i.comment_max_chars, coalesce(i.expires_at <= clock_timestamp(), false) as expired
+from run r
+join conversation c on c.conversation_id = r.conversation_id and c.deleted_at is null
+left join interrupt i on i.run_id = r.run_id
+where r.run_id = %(run_id)s::uuid and r.account_id = %(account_id)s::uuid and r.application_id = %(application_id)s::uuid
+
+-- name: decide
+-- The transaction of a decision; the caller commits only the verdict admitted.
+select verdict, run_id, conversation_id, created_conversation, fingerprint, config_version, token_version, created_at,
+    blocking_run_id, blocked, quota
+from decide_v1(
+    %(account_id)s::uuid, %(application_id)s::uuid, %(submission_id)s::text, %(fingerprint)s::bytea,
+    %(waiting_run_id)s::uuid, %(interrupt_id)s::uuid, %(action)s::text, %(comment)s::text,
+    %(run_id)s::uuid, %(attempt_token)s::uuid, %(correlation_id)s::uuid,
+    %(max_per_user)s::integer, %(max_per_application)s::integer, %(lease_seconds)s::double precision,
+    %(text_sha256)s::bytea, %(chain_id)s::uuid, %(providers)s::text[], %(versions)s::text[], %(durations)s::double precision[])

@@ -1,0 +1,313 @@
+"""Decisions that race: for one question one effect, and the loser is told who won (contract E6, E7, field case O-40)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+import httpx
+import psycopg
+import pytest
+
+from gateway.domain.ids import ApplicationId
+from tests.support.native_upstream import TOKEN, NativeUpstream, native_upstream
+from tests.support.stack import Client, Replica, Stack
+
+pytestmark = pytest.mark.anyio
+
+ROUNDS: Final = 200
+END_TO_END: Final = 10
+SETTINGS: Final = {"AGENT_MAX_ACTIVE_PER_USER": "20", "AGENT_MAX_ACTIVE_PER_APP": "20"}
+
+_DECIDE: Final = """
+select verdict, run_id, blocking_run_id from decide_v1(
+    %(account)s, %(application)s, %(submission)s, sha256('x'), %(run)s, %(interrupt)s, %(action)s, null,
+    gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 500, 500, 30, null, null, '{}', '{}', '{}')
+"""
+_ADMIT: Final = """
+select verdict, blocked from admit_v2(
+    %(account)s, %(application)s, %(submission)s, sha256('x'), %(conversation)s, gen_random_uuid(), 'title',
+    gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'x', '{}', 500, 500, 30, 'UTC',
+    sha256('x'), null, '{none}', '{null}', '{0}')
+"""
+_EXPIRE: Final = "update interrupt set expires_at = clock_timestamp() where interrupt_id = %(interrupt)s returning 'admitted'"
+_WAITING: Final = """
+with run_ids as (select gen_random_uuid() as run_id, gen_random_uuid() as conversation_id, gen_random_uuid() as interrupt_id),
+c as (
+    insert into conversation (conversation_id, application_id, account_id, title, last_sequence)
+    select conversation_id, %(application)s, %(account)s, 'title', 1 from run_ids returning conversation_id
+), r as (
+    insert into run (run_id, account_id, application_id, conversation_id, submission_id, sequence, execution, persistence, attempt_token,
+        correlation_id, config_version, token_version, fence_at, started_at)
+    select run_id, %(account)s, %(application)s, i.conversation_id, 'task-' || run_id, 1, 'waiting', 'saved', gen_random_uuid(),
+        gen_random_uuid(), 1, 1, now(), now() from run_ids i join c on true returning run_id
+), i as (
+    insert into interrupt (interrupt_id, run_id, native_id, title, description, comment_max_chars, expires_at, digest)
+    select interrupt_id, r.run_id, 'n', 'title', '', 10, %(expires_at)s::timestamptz, sha256('x') from run_ids join r on true
+    returning interrupt_id
+)
+select r.run_id, c.conversation_id, i.interrupt_id from r, c, i
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Two replicas before one native upstream, and a person who has two tabs."""
+
+    stack: Stack
+    upstream: NativeUpstream
+    application: ApplicationId
+    replicas: tuple[Replica, Replica]
+
+    def tab(self, number: int, subject: str = "ada") -> Client:
+        return self.replicas[number].client(subject)
+
+    async def waiting(self, name: str) -> dict[str, Any]:
+        """A run that waits for a decision."""
+        answer = await self.tab(0).submit(self.application, name, "please")
+        assert answer.status_code == 202, answer.text
+        run = await self.tab(0).until_over(self.application, answer.json()["run_id"])
+        assert run["execution"] == "waiting"
+        return run
+
+    async def decide(self, tab: int, run: dict[str, Any], name: str, decision: str) -> httpx.Response:
+        return await self.tab(tab).decide(self.application, run["run_id"], run["interrupt"]["interrupt_id"], name, decision)
+
+    async def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        async with await psycopg.AsyncConnection.connect(self.stack.database_url, autocommit=True) as connection:
+            cursor = await connection.execute(query.encode(), values)
+            return await cursor.fetchall() if cursor.description else []
+
+
+@asynccontextmanager
+async def scene_over(database_url: str) -> AsyncIterator[Scene]:
+    async with native_upstream() as upstream, Stack.over(database_url) as stack:
+        settings = stack.settings(**SETTINGS)
+        replicas = await stack.replica(settings), await stack.replica(settings)
+        yield Scene(stack, upstream, await stack.application_of(upstream.base_url, TOKEN), replicas)
+
+
+@pytest.fixture
+async def scene(database_url: str) -> AsyncIterator[Scene]:
+    async with scene_over(database_url) as opened:
+        yield opened
+
+
+# --- the claim, on two connections ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """Two connections, and an account with an application of the native profile."""
+
+    one: "psycopg.AsyncConnection[tuple[Any, ...]]"
+    two: "psycopg.AsyncConnection[tuple[Any, ...]]"
+    names: dict[str, Any]
+
+    async def waiting(self, expires_at: str | None = None) -> dict[str, Any]:
+        cursor = await self.one.execute(_WAITING, {**self.names, "expires_at": expires_at})
+        run, conversation, interrupt = (await cursor.fetchall())[0]
+        return {**self.names, "run": run, "conversation": conversation, "interrupt": interrupt}
+
+    async def at_once(self, *calls: tuple[str, dict[str, Any]]) -> list[tuple[Any, ...]]:
+        """Each call in a transaction on a connection of its own, at the same time; only what was admitted is committed."""
+
+        async def call(connection: "psycopg.AsyncConnection[tuple[Any, ...]]", query: str, values: dict[str, Any]) -> tuple[Any, ...]:
+            found: list[tuple[Any, ...]] = []
+            async with connection.transaction() as transaction:
+                row = await (await connection.execute(query.encode(), {**values, "submission": str(uuid4())})).fetchone()
+                assert row is not None
+                found.append(row)
+                if row[0] != "admitted":
+                    raise psycopg.Rollback(transaction)
+            return found[0]
+
+        return list(await asyncio.gather(*(call(one, *given) for one, given in zip((self.one, self.two), calls, strict=True))))
+
+    async def resumes(self, waiting: dict[str, Any]) -> list[UUID]:
+        cursor = await self.one.execute("select run_id from run where conversation_id = %s and kind = 'resume'", (waiting["conversation"],))
+        return [run_id for (run_id,) in await cursor.fetchall()]
+
+    async def answered_by(self, waiting: dict[str, Any]) -> UUID | None:
+        cursor = await self.one.execute("select answered_by from run where run_id = %s", (waiting["run"],))
+        found: UUID | None = (await cursor.fetchall())[0][0]
+        return found
+
+
+@pytest.fixture
+async def claims(database_url: str, anyio_backend: str) -> AsyncIterator[Claims]:
+    async with Stack.over(database_url) as stack:
+        application = await stack.application_of("http://127.0.0.1:9", TOKEN)
+    connect = psycopg.AsyncConnection.connect
+    async with await connect(database_url, autocommit=True) as one, await connect(database_url, autocommit=True) as two:
+        account = uuid4()
+        await one.execute("insert into account (account_id, subject) values (%s, 'ada')", (account,))
+        yield Claims(one, two, {"account": account, "application": application})
+
+
+@pytest.mark.parametrize("second", ["approve", "reject"])
+async def test_o40_two_decisions_claim_one_question(claims: Claims, second: str) -> None:
+    for _ in range(ROUNDS):
+        waiting = await claims.waiting()
+        one, two = await claims.at_once((_DECIDE, {**waiting, "action": "approve"}), (_DECIDE, {**waiting, "action": second}))
+        won, lost = (one, two) if one[0] == "admitted" else (two, one)
+        assert (won[0], lost[0]) == ("admitted", "interrupt_not_pending")
+        assert await claims.resumes(waiting) == [won[1]]
+        assert await claims.answered_by(waiting) == won[1] == lost[2]
+        await claims.one.execute(
+            "update run set execution = 'released', user_slot = null, application_slot = null, finished_at = now(),"
+            " lease_until = null where kind = 'resume' and execution = 'reserved'"
+        )
+        assert await claims.answered_by(waiting) is None, "proven never sent: it can be answered again"
+
+
+async def test_a_decision_and_the_end_of_its_time(claims: Claims) -> None:
+    for _ in range(ROUNDS):
+        waiting = await claims.waiting("2099-01-01T00:00:00Z")
+        decided, _ = await claims.at_once((_DECIDE, {**waiting, "action": "approve"}), (_EXPIRE, waiting))
+        assert decided[0] in ("admitted", "interrupt_expired")
+        assert len(await claims.resumes(waiting)) == (decided[0] == "admitted")
+        late, _ = await claims.at_once((_DECIDE, {**waiting, "action": "reject"}), (_EXPIRE, waiting))
+        assert late[0] == ("interrupt_not_pending" if decided[0] == "admitted" else "interrupt_expired")
+
+
+async def test_a_decision_and_a_new_message(claims: Claims) -> None:
+    for _ in range(ROUNDS):
+        waiting = await claims.waiting()
+        decided, message = await claims.at_once((_DECIDE, {**waiting, "action": "approve"}), (_ADMIT, waiting))
+        assert decided[0] == "admitted"
+        assert message[0] == "conversation_refused"
+        assert message[1] in ("waiting_for_decision", "run_active")
+        assert len(await claims.resumes(waiting)) == 1
+
+
+async def test_a_replica_of_the_version_before_refuses_what_it_does_not_know(claims: Claims) -> None:
+    query = (
+        "select verdict from admit_v1(%(account)s, %(application)s, 's', sha256('x'), null, gen_random_uuid(), 't', gen_random_uuid(),"
+        " gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'x', '{}', 9, 9, 30, 'UTC')"
+    )
+    cursor = await claims.one.execute(query.encode(), claims.names)
+    assert await cursor.fetchall() == [("backend_not_served",)]
+
+
+# --- end to end, on two replicas ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("second", ["approve", "reject"])
+async def test_two_tabs_on_two_replicas_have_one_effect(scene: Scene, second: str) -> None:
+    for number in range(END_TO_END):
+        run = await scene.waiting(f"s{number}")
+        answers = await asyncio.gather(scene.decide(0, run, f"one-{number}", "approve"), scene.decide(1, run, f"two-{number}", second))
+        won, lost = sorted(answers, key=lambda answer: answer.status_code)
+        assert (won.status_code, lost.status_code, lost.json()["code"]) == (202, 409, "interrupt_not_pending")
+        assert lost.json()["run_id"] == won.json()["run_id"]
+        resume = await scene.tab(answers.index(won)).until_over(scene.application, won.json()["run_id"])
+        assert (resume["execution"], resume["persistence"]) == ("succeeded", "saved")
+        assert len(scene.upstream.acts) == number + 1
+        assert len(scene.upstream.posts) == 2 * (number + 1)
+        assert (await scene.tab(1).run(scene.application, run["run_id"]))["answered_by"] == resume["run_id"]
+
+
+async def test_a_decision_beside_a_new_message_and_beside_the_end_of_its_time(scene: Scene) -> None:
+    for number in range(END_TO_END):
+        run = await scene.waiting(f"s{number}")
+        decided, message = await asyncio.gather(
+            scene.decide(0, run, f"d{number}", "approve"),
+            scene.tab(1).submit(scene.application, f"m{number}", "and?", run["conversation_id"]),
+        )
+        assert decided.status_code == 202
+        assert message.status_code == 409
+        resume = await scene.tab(0).until_over(scene.application, decided.json()["run_id"])
+        assert resume["execution"] == "succeeded"
+    for number in range(END_TO_END):
+        run = await scene.waiting(f"e{number}")
+        acts = len(scene.upstream.acts)
+        decided, _ = await asyncio.gather(
+            scene.decide(0, run, f"x{number}", "approve"),
+            scene.rows("update interrupt set expires_at = clock_timestamp() where run_id = %s", run["run_id"]),
+        )
+        if decided.status_code == 409:
+            assert decided.json()["code"] == "interrupt_expired"
+            assert len(scene.upstream.acts) == acts
+        else:
+            resume = await scene.tab(0).until_over(scene.application, decided.json()["run_id"])
+            expected = {"succeeded": 1, "released": 0}[resume["execution"]]
+            assert len(scene.upstream.acts) == acts + expected
+            assert resume["reason"] in (None, "interrupt_expired")
+
+
+# --- one decision ------------------------------------------------------------------------------------------------------------------------
+
+
+async def test_the_stream_ends_with_the_question_and_a_reload_shows_it(scene: Scene) -> None:
+    response, events = await scene.tab(0).ask(scene.application, "s", "please")
+    assert response.status_code == 200
+    end = events[-1]
+    assert end.type == "RUN_FINISHED"
+    (asked,) = end.data["outcome"]["interrupts"]
+    assert end.data["outcome"]["type"] == "interrupt"
+    assert [event.type for event in events if event.type == "TEXT_MESSAGE_END"] == ["TEXT_MESSAGE_END"]
+    for tab in (0, 1):
+        run = await scene.tab(tab).run(scene.application, end.data["runId"])
+        assert run["interrupt"]["interrupt_id"] == asked["id"]
+        async with scene.tab(tab).watch(scene.application, run["run_id"]) as again:
+            assert b'"outcome":{"type":"interrupt"' in await again.aread()
+        conversation = await scene.tab(tab).conversation(scene.application, run["conversation_id"])
+        assert (conversation["blocked"], conversation["active_run"]["interrupt"]) == ("waiting_for_decision", run["interrupt"])
+    native_ids = [run_id for thread in scene.upstream.threads.values() for run_id in thread.runs]
+    pending = [thread.pending["id"] for thread in scene.upstream.threads.values() if thread.pending]
+    told = str([event.data for event in events]) + str(run)
+    assert not [native_id for native_id in (*native_ids, *pending, *scene.upstream.threads) if native_id in told]
+
+
+async def test_a_decision_that_never_left_can_be_made_again(scene: Scene) -> None:
+    run = await scene.waiting("s")
+    await scene.rows("update application set token_version = token_version + 1 where application_id = %s", scene.application)
+    # versions that differ from those that admission pinned: changed between the two
+    await scene.rows(
+        "create function test_bump() returns trigger language plpgsql as $$ begin"
+        " update application set config_version = config_version + 1 where application_id = new.application_id; return null; end $$"
+    )
+    await scene.rows("create trigger test_bump after insert on run for each row execute function test_bump()")
+    refused = await scene.decide(0, run, "d1", "approve")
+    released = await scene.tab(0).until_over(scene.application, refused.json()["run_id"])
+    assert (released["execution"], released["reason"]) == ("released", "configuration_changed")
+    assert (await scene.tab(0).run(scene.application, run["run_id"]))["answered_by"] is None
+    await scene.rows("drop trigger test_bump on run")
+    decided = await scene.decide(0, run, "d2", "reject")
+    assert decided.status_code == 202, decided.text
+    resume = await scene.tab(0).until_over(scene.application, decided.json()["run_id"])
+    assert (resume["execution"], scene.upstream.acts[-1][1]) == ("succeeded", {"action": "reject"})
+
+
+async def test_a_comment_is_moderated_bounded_and_delivered(database_url: str) -> None:
+    async with scene_over(database_url) as scene:
+        scene.upstream.prompt["comment_max_chars"] = 5
+        run = await scene.waiting("s")
+        path = f"/api/internal/apps/{scene.application}/agent/runs/{run['run_id']}/decision"
+        body = {"submission_id": "d", "interrupt_id": run["interrupt"]["interrupt_id"], "decision": "approve"}
+        tab = scene.tab(0)
+        assert run["interrupt"]["comment_max_chars"] == 5
+
+        async def post(**change: object) -> tuple[int, str | None]:
+            answer = await tab.http.post(path, json={**body, **change}, headers=tab.headers)
+            return answer.status_code, answer.json().get("code")
+
+        assert await post(comment="longer") == (422, "text_too_long")
+        assert await post(comment="x" * 5000) == (422, "text_too_long")
+        assert await post(comment="\x00") == (422, "invalid_text")
+        assert await post(decision="maybe") == (400, "malformed_request")
+        assert await post(interrupt_id="x") == (400, "malformed_request")
+        assert await post(command={"resume": {}}) == (400, "malformed_request")
+        assert await post(comment=7) == (400, "malformed_request")
+        assert await scene.rows("select count(*) from run where kind = 'resume'") == [(0,)]
+        assert await post(comment="fine") == (202, None)
+        assert await post(comment="fine") == (200, None)
+        assert await post(comment="other") == (409, "submission_conflict")
+        assert await scene.rows("select text_kind, outcome from moderation_verdict where text_kind = 'comment'") == [("comment", "allowed")]
+        resume = await scene.rows("select run_id::text from run where kind = 'resume'")
+        await tab.until_over(scene.application, resume[0][0])
+        assert scene.upstream.acts[-1][1] == {"action": "approve", "comment": "fine"}
+        assert await scene.rows("select count(*) from item where role = 'user'") == [(1,)]
