@@ -8,7 +8,6 @@ and who says what, comes from a seed; what the machine makes of it does not.
 import asyncio
 import itertools
 import random
-import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
@@ -21,6 +20,8 @@ import pytest
 from psycopg.rows import dict_row
 
 from gateway.domain.ids import ApplicationId
+from gateway.domain.quota import CalendarWindow, Scope, Window
+from gateway.store.quotas import set_rule
 from tests.support.faulty_replica import QUICK
 from tests.support.invariants import Acknowledged, assert_hold, at_rest, watch
 from tests.support.processes import ReplicaProcess, replica_process
@@ -52,6 +53,19 @@ from (
     union all select 'conversation', count(*) from run where execution = any (%(active)s) group by conversation_id
 ) counted
 """
+_OVERSPENT: Final = """
+select count(*) as n
+from (
+    select 1 from quota_usage u join quota_rule q on q.quota_rule_id = u.quota_rule_id
+    group by q.quota_rule_id, u.bucket having sum(u.used) > q.task_limit
+) over_the_limit
+"""
+QUOTA: Final = (
+    (Scope.USER, Window(CalendarWindow.MONTH, None), 1000, None),
+    (Scope.USER, Window(None, 3600), 25, 1),
+    (Scope.APP, Window(None, 86_400), 60, 0),
+)
+"""The last two are soon used up, and get room again by what is returned."""
 _ACTIVE: Final = ["reserved", "dispatched", "running", "unknown"]
 
 
@@ -202,6 +216,7 @@ class Storm:
                 row = await (await connection.execute(_OVERSHOOT, {"active": _ACTIVE})).fetchone()
                 assert row is not None
                 assert all(row[what] <= limit for what, limit in allowed.items()), row
+                assert await (await connection.execute(_OVERSPENT)).fetchall() == [{"n": 0}]
                 await asyncio.sleep(0.02)  # a sample
 
     async def come_to_rest(self) -> list[dict[str, Any]]:
@@ -232,12 +247,14 @@ async def connected(database_url: str) -> "psycopg.AsyncConnection[dict[str, Any
 async def storm(database_url: str, *, seconds: float, seed: int) -> str:
     """The test; what it gives is a line about what happened."""
     async with Stack.over(database_url) as stack, AsyncExitStack() as exits:
-        stack.upstream.use(Script(ag_ui=answers(random.Random(seed))))
+        # no thread, so nothing is sent and the charge comes back
+        threads = [Answer(http_status=500) if random.Random(f"{seed}/{number}").random() < 0.15 else Answer() for number in range(400)]
+        stack.upstream.use(Script(ag_ui=answers(random.Random(seed)), threads=threads))
         await watch(database_url)
         applications = [await stack.application() for _ in range(2)]
-        rule = "insert into quota_rule (quota_rule_id, scope, task_limit, calendar_window) values (%s, 'user', 1000, 'month')"
-        async with await connected(database_url) as connection:
-            await connection.execute(rule, [uuid.uuid4()])
+        for scope, window, limit, of in QUOTA:
+            application_id = None if of is None else applications[of]
+            await set_rule(stack.database, scope=scope, window=window, task_limit=limit, application_id=application_id, group_name=None)
         fleet = Fleet(database_url, exits)
         await asyncio.gather(*(fleet.fill(place) for place in range(REPLICAS)))
         it = Storm(stack, fleet, applications, seed)

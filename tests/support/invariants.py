@@ -34,6 +34,8 @@ create trigger test_note_change after update on run for each row
 
 _RUNS: Final = """
 select r.*, clock_timestamp() as now, s.body, s.sha256, s.complete, a.subject,
+    (select count(*) from quota_rule q
+        where q.removed_at is null and (q.application_id is null or q.application_id = r.application_id)) as rules,
     (select count(*) from evidence e where e.run_id = r.run_id and e.kind = 'fence') as fences,
     (select count(*) from evidence e where e.run_id = r.run_id and (
         e.kind = 'run_finished' and e.detail ->> 'outcome' = 'success'
@@ -115,7 +117,6 @@ async def broken(
         charges = await (await connection.execute(_CHARGES, wanted)).fetchall()
         usage = await (await connection.execute(_USAGE)).fetchall()
         unmoderated = await (await connection.execute(_UNMODERATED, wanted)).fetchall()
-        rules = await (await connection.execute("select count(*) as n from quota_rule where removed_at is null")).fetchall()
         watched = await (await connection.execute("select to_regclass('test_change') is not null as yes")).fetchall()
         changes = await (await connection.execute(_CHANGES, wanted)).fetchall() if watched[0]["yes"] else []
     return [
@@ -124,7 +125,7 @@ async def broken(
         *_acknowledged(runs, items, acknowledged),
         *_successes(runs),
         *_saved(runs, items),
-        *_charges(runs, charges, usage, rules[0]["n"]),
+        *_charges(runs, charges, usage),
         *(f"C3: no verdict on the message of {_name(run)}" for run in unmoderated),
         *_changes(changes),
     ]
@@ -215,14 +216,12 @@ def _item(row: dict[str, Any]) -> Item:
     return MessageItem(row["position"], row["text"], row["complete"])
 
 
-def _charges(
-    runs: dict[UUID, dict[str, Any]], charges: Sequence[dict[str, Any]], usage: Sequence[dict[str, Any]], rules: int
-) -> Iterable[str]:
+def _charges(runs: dict[UUID, dict[str, Any]], charges: Sequence[dict[str, Any]], usage: Sequence[dict[str, Any]]) -> Iterable[str]:
     """C4: one charge a run and rule, returned exactly for what was proven never sent; usage is what is charged and not returned."""
     number = Counter(charge["run_id"] for charge in charges)
     for run_id, run in runs.items():
-        if number[run_id] != rules:
-            yield f"{number[run_id]} charges of {_name(run)}, {rules} rules"
+        if number[run_id] != run["rules"]:
+            yield f"{number[run_id]} charges of {_name(run)}, {run['rules']} rules"
     for charge in charges:
         run = runs[charge["run_id"]]
         never_sent = run["execution"] == Execution.RELEASED or run["resolution_outcome"] == "not_executed"

@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -94,13 +94,14 @@ def kept_environment() -> dict[str, str]:
 
 
 @asynccontextmanager
-async def replica_process(database_url: str, *, changes: Mapping[str, str] | None = None) -> AsyncIterator[ReplicaProcess]:
-    """A replica that listens; killed at the end unless it ended before."""
+async def replica_process(
+    database_url: str, *, changes: Mapping[str, str] | None = None, module: Sequence[str] = ("gateway", "serve")
+) -> AsyncIterator[ReplicaProcess]:
+    """A replica that listens; killed at the end unless it ended before. `module`: what is run, with its arguments."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "gateway",
-        "serve",
+        *module,
         env={**kept_environment(), **environment(database_url, **(changes or {}))},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
