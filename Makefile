@@ -54,7 +54,7 @@ test-all: setup ## everything, the long runs too
 
 # The tests of what is pure: they need no server, and have to run every branch of it by themselves.
 PURE := confirmation decide decode domain_values guard native_parser native_verdict projection quota resolution sequence snapshot states \
-        strict_json text trace_context urls
+        strict_json text trace_context urls usage
 
 coverage: setup ## every branch of gateway/domain and gateway/sse_parser is run by the tests of them alone
 	@$(VENV)/bin/coverage run -m pytest -q $(PURE:%=tests/unit/test_%.py)

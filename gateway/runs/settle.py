@@ -80,6 +80,8 @@ class Ended:
             detail |= {"response_status": self.response.head.status, "body_end": end.value if end else None}
         if self.reading is not None:
             detail["counts"] = asdict(self.reading.parser.counts)
+            if self.reading.parser.usage:
+                detail["usage"] = dict(self.reading.parser.usage)
         return detail
 
 

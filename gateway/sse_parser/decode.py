@@ -42,6 +42,7 @@ from gateway.sse_parser.events import (
 from gateway.sse_parser.faults import Detail, broken
 from gateway.sse_parser.guard import Payload
 from gateway.sse_parser.treatment import CUSTOM_NOTES, NATIVE_RUN, ON_INTERRUPT, OUTCOMES, TREATMENTS, Row, Treatment
+from gateway.sse_parser.usage import usage_of
 
 Document = dict[str, strict_json.Json]
 
@@ -233,11 +234,11 @@ def _typed(document: Document, small: bool) -> Event | StreamBroken:
 def _run_event(name: str, document: Document) -> Event:
     if name == "RUN_ERROR":
         _required(document, "message")
-        return RunErrorSeen()
+        return RunErrorSeen(usage_of(document.get("usage")))
     thread_id, run_id = _text_or_none(document, "threadId"), _text_or_none(document, "runId")
     if name == "RUN_STARTED":
         return RunStarted(thread_id, run_id)
-    return RunFinishedSeen(thread_id, run_id, _outcome(document.get("outcome")))
+    return RunFinishedSeen(thread_id, run_id, _outcome(document.get("outcome")), usage_of(document.get("usage")))
 
 
 def _item_event(name: str, document: Document) -> Event:

@@ -1,6 +1,7 @@
 """The values that pass between the parser's layers: typed events, and what an ignored one was. No rules here."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from gateway.domain.evidence import Outcome
@@ -34,11 +35,14 @@ class RunFinishedSeen:
     thread_id: str | None
     run_id: str | None
     outcome: Outcome
+    usage: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class RunErrorSeen:
     """RUN_ERROR. Its message and code are not kept."""
+
+    usage: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 Remote faults are values, never exceptions; after the first fact the parser stays in it. What follows is only counted.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -113,6 +113,11 @@ class StreamParser:
     def native_run_id(self) -> NativeRunId | None:
         """Upstream's own id of the run, once native_run was seen. Never for a browser."""
         return self._sequence.native_run_id
+
+    @property
+    def usage(self) -> Mapping[str, int]:
+        """The counts of tokens that the terminal event brought, summed; empty without."""
+        return self._sequence.usage
 
     @property
     def buffered(self) -> int:

@@ -11,6 +11,7 @@ Rules (contract B7 to B13, wire-contract.md 2 and 3, design.md "Which failure me
 - Messages of another role and of subagents are remembered as dropped: none of their text is kept.
 """
 
+from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Final, assert_never
 
@@ -75,7 +76,7 @@ class _Tool:
 class Sequence:
     """Takes events one by one and moves the projection. The first fact it returns is final; it must not be asked again after that.
 
-    `news` is set when `started` or `native_run_id` changed; whoever has told it clears it.
+    `news` is set when `started` or `native_run_id` changed; whoever has told it clears it. `usage`: that of the terminal event, if any.
     """
 
     __slots__ = (
@@ -97,6 +98,7 @@ class Sequence:
         "news",
         "started",
         "stray",
+        "usage",
     )
 
     def __init__(self, *, thread_id: str, correlation_id: str, bounds: StreamBounds, projection: Projection) -> None:
@@ -118,6 +120,7 @@ class Sequence:
         self.stray = 0
         self.closed_open = 0
         self.missing_native = 0
+        self.usage: Mapping[str, int] = {}
 
     def apply(self, event: Event) -> StreamFact | None:
         """What `event` means: None to go on, else the fact that ends the run's stream."""
@@ -142,7 +145,8 @@ class Sequence:
                 self._interrupt_asked = True
             case RunStarted():
                 return broken(Detail.SECOND_RUN_STARTED)
-            case RunErrorSeen():
+            case RunErrorSeen(usage=usage):
+                self.usage = usage
                 return RunErrored()
             case RunFinishedSeen():
                 return self._finished(event)
@@ -152,7 +156,8 @@ class Sequence:
 
     def _first(self, event: Event) -> StreamFact | None:
         match event:
-            case RunErrorSeen():
+            case RunErrorSeen(usage=usage):
+                self.usage = usage
                 return RunErrored()
             case RunStarted(thread_id=thread_id, run_id=run_id):
                 if not self._is_this_run(thread_id, run_id):
@@ -190,6 +195,7 @@ class Sequence:
                 self._projection.call_tool(tool.live)
         if self.native_run_id is None:
             self.missing_native = 1
+        self.usage = event.usage
         return RunFinished(Outcome.INTERRUPT if self._interrupt_asked else event.outcome)
 
     # Messages

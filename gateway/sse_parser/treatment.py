@@ -55,8 +55,10 @@ _SUBAGENT: Final = _ignored(IgnoredClass.SUBAGENT, "A subagent's life; its text 
 
 TREATMENTS: Final[Mapping[str, Row]] = {
     "RUN_STARTED": _validated("Must be the first event, with this run's thread and run id."),
-    "RUN_FINISHED": _validated("Terminal. Ids must match; the outcome decides.", terminal=True),
-    "RUN_ERROR": _validated("Terminal: failed. Also as the first event. Its message is never kept.", terminal=True),
+    "RUN_FINISHED": _validated("Terminal. Ids must match; the outcome decides. Counts of `usage` are kept as sums.", terminal=True),
+    "RUN_ERROR": _validated(
+        "Terminal: failed. Also as the first event. Its message is never kept; counts of `usage` are, as sums.", terminal=True
+    ),
     "TEXT_MESSAGE_START": _validated("A message begins; only the assistant's is kept, and no subagent's."),
     "TEXT_MESSAGE_CONTENT": _validated("Text of an open message.", kept=True),
     "TEXT_MESSAGE_END": _validated("The message is complete."),

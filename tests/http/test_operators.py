@@ -16,7 +16,7 @@ from gateway.admission.local_rules import LocalRules
 from gateway.domain.ids import ApplicationId
 from gateway.web.routes import PUBLIC_ROUTES
 from tests.support.described import Described
-from tests.support.scripted_upstream import Answer, Frame, Script, event, gate, started
+from tests.support.scripted_upstream import Answer, Frame, Script, event, failed, finished, gate, message, started
 from tests.support.stack import Client, Replica, Stack
 
 pytestmark = pytest.mark.anyio
@@ -136,6 +136,18 @@ async def test_an_operator_by_account_may_and_loses_it_with_the_next_request(dat
 
 
 # --- what they see ------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", [finished, failed])
+async def test_what_a_run_cost_is_kept_with_its_evidence_as_numbers(database_url: str, end: Any) -> None:
+    usage = [{"provider": "CANARY", "model": "CANARY", "inputTokens": 12, "outputTokens": 3}, {"inputTokens": 1, "prompt": "CANARY"}]
+    async with office(database_url) as desk:
+        run_id = await desk.run(Script(ag_ui=[Answer(frames=[*started(), *message("m", "x"), end(usage=usage)])]))
+        [ended] = [fact for fact in (await desk.see(run_id))["evidence"] if fact["kind"] in ("run_finished", "run_error")]
+        assert ended["detail"]["usage"] == {"input_tokens": 13, "output_tokens": 3}
+        assert await desk.sql("select count(*) from evidence e where e::text like '%CANARY%'") == [(0,)]
+        without = await desk.run(Script(ag_ui=[Answer(frames=[*started(), end()])]))
+        assert "usage" not in (await desk.see(without))["evidence"][-1]["detail"]
 
 
 async def test_a_run_with_its_evidence_what_it_blocks_and_which_acts_it_allows(database_url: str) -> None:
