@@ -22,6 +22,7 @@ from gateway.runs.read import Interrupt, asked, run_view
 from gateway.runs.reading import Reading
 from gateway.runs.until_committed import until_committed
 from gateway.sse_parser.faults import Detail, broken
+from gateway.sse_parser.parser import StreamParser
 from gateway.store import runs as store
 from gateway.store.errors import StoreError
 from gateway.store.runs import SettledRow, Settlement
@@ -79,9 +80,10 @@ class Ended:
             end = self.response.end
             detail |= {"response_status": self.response.head.status, "body_end": end.value if end else None}
         if self.reading is not None:
-            detail["counts"] = asdict(self.reading.parser.counts)
-            if self.reading.parser.usage:
-                detail["usage"] = dict(self.reading.parser.usage)
+            parser = self.reading.parser
+            detail["counts"] = asdict(parser.counts)
+            if isinstance(parser, StreamParser) and parser.usage:
+                detail["usage"] = dict(parser.usage)
         return detail
 
 
