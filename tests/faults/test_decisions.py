@@ -19,7 +19,12 @@ pytestmark = pytest.mark.anyio
 
 ROUNDS: Final = 200
 END_TO_END: Final = 10
-SETTINGS: Final = {"AGENT_MAX_ACTIVE_PER_USER": "20", "AGENT_MAX_ACTIVE_PER_APP": "20"}
+SETTINGS: Final = {
+    "AGENT_MAX_ACTIVE_PER_USER": "20",
+    "AGENT_MAX_ACTIVE_PER_APP": "20",
+    "GATEWAY_RECONCILE_SECONDS": "0.2",
+    "GATEWAY_LOOKUP_FIRST_SECONDS": "0.1",
+}
 
 _DECIDE: Final = """
 select verdict, run_id, blocking_run_id from decide_v1(
@@ -311,3 +316,116 @@ async def test_a_comment_is_moderated_bounded_and_delivered(database_url: str) -
         await tab.until_over(scene.application, resume[0][0])
         assert scene.upstream.acts[-1][1] == {"action": "approve", "comment": "fine"}
         assert await scene.rows("select count(*) from item where role = 'user'") == [(1,)]
+
+
+# --- what nobody saw arrive -----------------------------------------------------------------------------------------------------------
+
+
+async def settled(scene: Scene, run_id: str) -> dict[str, Any]:
+    """The run once look-ups have said what it came to, or that somebody has to."""
+    moving = ("reserved", "dispatched", "running", "unknown")
+    async with asyncio.timeout(30):
+        while (run := await scene.tab(0).run(scene.application, run_id))["execution"] in moving and run["attention"] != "operator":
+            await asyncio.sleep(0.05)
+    return run
+
+
+@pytest.mark.parametrize("tells_metadata", [True, False], ids=["by its mark", "as the one new run"])
+async def test_what_was_taken_unseen_is_found_and_never_sent_again(scene: Scene, tells_metadata: bool) -> None:
+    scene.upstream.loses_responses, scene.upstream.tells_metadata = True, tells_metadata
+    answer = await scene.tab(0).submit(scene.application, "s", "please")
+    run = await settled(scene, answer.json()["run_id"])
+    assert (run["execution"], run["reason"], run["persistence"]) == ("waiting", None, "none")
+    assert run["interrupt"]["title"] == scene.upstream.prompt["title"]
+    decided = await scene.decide(0, run, "d", "approve")
+    resume = await settled(scene, decided.json()["run_id"])
+    assert (resume["execution"], resume["persistence"], resume["attention"]) == ("succeeded", "incomplete", "user")
+    assert (await scene.tab(0).run(scene.application, run["run_id"]))["answered_by"] == resume["run_id"]
+    assert (len(scene.upstream.posts), len(scene.upstream.acts)) == (2, 1)
+    told = await scene.rows("select detail::text from evidence union all select coalesce(reason, '') from run")
+    assert "abc123" not in str(told)
+
+
+async def test_a_decision_that_changed_nothing_is_not_believed(scene: Scene) -> None:
+    run = await scene.waiting("s")
+    scene.upstream.ignores_answers = True
+    decided = await scene.decide(0, run, "d1", "approve")
+    resume = await scene.tab(0).until_over(scene.application, decided.json()["run_id"])
+    assert (resume["execution"], resume["reason"], resume["attention"]) == ("unknown", "decision_not_applied", "operator")
+    scene.upstream.ignores_answers = False
+    again = await scene.decide(1, run, "d2", "approve")
+    assert (again.status_code, again.json()["run_id"]) == (409, resume["run_id"])
+    assert (len(scene.upstream.posts), scene.upstream.acts) == (2, [])
+    # a look-up that somebody asks for says the same
+    path = f"/api/internal/apps/{scene.application}/agent/runs/{resume['run_id']}/refresh"
+    looked_up = scene.upstream.calls["look_up"]
+    async with asyncio.timeout(30):
+        while scene.upstream.calls["look_up"] == looked_up:
+            await scene.tab(0).http.post(path, headers=scene.tab(0).headers)
+            await asyncio.sleep(0.1)
+    after = await scene.tab(0).run(scene.application, resume["run_id"])
+    assert (after["execution"], after["reason"]) == ("unknown", "decision_not_applied")
+
+
+async def test_two_runs_for_one_dispatch_are_an_operators(scene: Scene) -> None:
+    scene.upstream.names_another_run = True
+    answer = await scene.tab(0).submit(scene.application, "s", "please")
+    run = await scene.tab(0).until_over(scene.application, answer.json()["run_id"])
+    assert (run["execution"], run["reason"], run["attention"]) == ("unknown", "id_mismatch", "operator")
+    assert scene.upstream.calls["look_up"] == 0
+
+
+async def test_text_that_the_state_does_not_bear_out_is_not_called_complete(scene: Scene) -> None:
+    run = await scene.waiting("s")
+    scene.upstream.writes_more = True
+    decided = await scene.decide(0, run, "d", "approve")
+    resume = await scene.tab(0).until_over(scene.application, decided.json()["run_id"])
+    assert (resume["execution"], resume["persistence"], resume["attention"]) == ("succeeded", "incomplete", "user")
+    assert resume["snapshot"]["complete"] is False
+    conversation = await scene.tab(0).conversation(scene.application, run["conversation_id"])
+    assert conversation["blocked"] == "incomplete_answer"
+    path = f"/api/internal/apps/{scene.application}/agent/runs/{resume['run_id']}/acknowledge"
+    assert (await scene.tab(0).http.post(path, headers=scene.tab(0).headers)).status_code == 200
+    assert (await scene.tab(0).conversation(scene.application, run["conversation_id"]))["blocked"] == "task_already_done"
+    assert "never streamed" not in str(await scene.rows("select text from item"))
+
+
+async def test_an_operator_ends_what_nobody_decides(scene: Scene) -> None:
+    run = await scene.waiting("s")
+    operator = scene.replicas[0].client("root", roles=("operator",))
+    body = {"outcome": "failed", "reason": "nobody decided"}
+    closed = await operator.http.post(f"/api/operator/runs/{run['run_id']}/resolve", json=body, headers=operator.headers)
+    assert closed.status_code == 200, closed.text
+    late = await scene.decide(0, run, "d", "approve")
+    assert (late.status_code, late.json()["code"]) == (409, "interrupt_not_pending")
+    after = await scene.tab(0).run(scene.application, run["run_id"])
+    assert (after["execution"], after["persistence"], after["interrupt"]) == ("closed", "saved", None)
+    assert [item["text"] for item in await scene.tab(0).items(scene.application, run["conversation_id"])] == [
+        "please",
+        "I need your confirmation.",
+    ]
+
+
+async def test_a_replica_that_is_lost_while_it_waits_for_the_agent(scene: Scene) -> None:
+    """The run is found waiting by a look-up, with what checkpoints have of its words; its stream ends with the question all the same."""
+    scene.upstream.hold()
+    answer = await scene.tab(0).submit(scene.application, "s", "please")
+    run_id = answer.json()["run_id"]
+    await scene.upstream.received(1)
+    async with asyncio.timeout(30):
+        while (await scene.rows("select native_run_id from run"))[0][0] is None:
+            await asyncio.sleep(0.02)
+    for task in asyncio.all_tasks():
+        if task.get_name() == "run":
+            task.cancel()
+    run = await scene.tab(0).until_over(scene.application, run_id)
+    assert (run["execution"], run["reason"]) == ("unknown", "drained")
+    scene.upstream.let_go()
+    run = await settled(scene, run_id)
+    assert run["execution"] == "waiting"
+    async with scene.tab(1).watch(scene.application, run_id) as response:
+        raw = await response.aread()
+    assert raw.count(b"TEXT_MESSAGE_START") == raw.count(b"TEXT_MESSAGE_END")
+    assert b'"outcome":{"type":"interrupt"' in raw
+    decided = await scene.decide(1, run, "d", "reject")
+    assert (await scene.tab(1).until_over(scene.application, decided.json()["run_id"]))["execution"] == "succeeded"

@@ -51,6 +51,14 @@ class NativeUpstream:
         self.calls: Counter[str] = Counter()
         self.base_url = ""
         self.prompt: dict[str, Any] = dict(PROMPT)
+        self.loses_responses = False
+        """Executes, and answers 500."""
+        self.ignores_answers = False
+        """Takes a decision with 200, and nothing happens."""
+        self.tells_metadata = True
+        self.names_another_run = False
+        self.writes_more = False
+        """The state has a message that was never streamed."""
         self.changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._open = asyncio.Event()
@@ -110,15 +118,18 @@ class NativeUpstream:
         task = asyncio.create_task(self._execute(thread_id, run_id, body, said))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        if self.loses_responses:
+            return JSONResponse({"detail": "secret=abc123"}, 500)
         headers = {"Content-Location": f"/threads/{thread_id}/runs/{run_id}"}
-        return StreamingResponse(_frames(run_id, said), media_type="text/event-stream", headers=headers)
+        named = str(uuid4()) if self.names_another_run else run_id
+        return StreamingResponse(_frames(named, said), media_type="text/event-stream", headers=headers)
 
     async def _execute(self, thread_id: str, run_id: str, body: dict[str, Any], said: "asyncio.Queue[dict[str, Any] | None]") -> None:
         thread = self.threads[thread_id]
         answers = body.get("command", {}).get("resume", {})
         if "input" in body:
             texts = ["I need ", "your confirmation."]
-        elif thread.pending is not None and thread.pending["id"] in answers:
+        elif thread.pending is not None and thread.pending["id"] in answers and not self.ignores_answers:
             self.acts.append((thread_id, answers[thread.pending["id"]]))
             texts = ["Done: ", answers[thread.pending["id"]]["action"]]
             thread.pending = None
@@ -132,6 +143,8 @@ class NativeUpstream:
         if texts:
             thread.messages.append({"type": "ai", "id": message_id, "content": "".join(texts)})
             thread.last_run = run_id
+        if self.writes_more:
+            thread.messages.append({"type": "ai", "id": f"more-{run_id}", "content": "never streamed"})
         if "input" in body:
             thread.pending = {"id": uuid4().hex, "value": self.prompt}
         thread.runs[run_id]["status"] = "success"
@@ -145,7 +158,8 @@ class NativeUpstream:
 
     async def _list(self, request: Request) -> Response:
         self.calls["list"] += 1
-        return JSONResponse(list(self.threads[request.path_params["thread_id"]].runs.values())[::-1])
+        runs = list(self.threads[request.path_params["thread_id"]].runs.values())[::-1]
+        return JSONResponse(runs if self.tells_metadata else [{**run, "metadata": None} for run in runs])
 
     async def _state(self, request: Request) -> Response:
         self.calls["state"] += 1
