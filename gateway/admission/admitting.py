@@ -108,6 +108,7 @@ class Admitting:
     def _task_params(self, task: Submission, limits: Limits) -> dict[str, object]:
         return {
             "conversation_id": task.conversation_id,
+            "client_thread": task.client_thread,
             "new_conversation_id": self.new_conversation_id,
             "title": title_of(task.text),
             "item_id": item_id(self.run_id, USER_POSITION),

@@ -6,12 +6,13 @@ Identity was verified by the caller. `check` may be cut short by a browser that 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 from uuid import UUID, uuid4
 
 from gateway.admission.admitting import Admitted, Admitting, Checked, Limits, Replayed
 from gateway.admission.moderation import Asked, Moderation, TextKind
 from gateway.admission.quota import quota_exhausted
+from gateway.admission.run_agent_input import NamedAnswer, RunAgentInput, parse_run_agent_input
 from gateway.admission.validation import parse_decision, parse_submission
 from gateway.bindings.vault import Vault
 from gateway.domain.fault_points import At, pass_by, through
@@ -29,6 +30,8 @@ from gateway.store import approval
 from gateway.store.admission import AdmitRow, ContextRow, Verdict
 from gateway.store.database import Database
 from gateway.store.errors import AnswerLost, DatabaseUnavailable, DeadlockOrSerialization
+
+_Parsed = TypeVar("_Parsed")
 
 _ATTEMPTS: Final = 3
 """Admissions tried for one request: a lost answer or a deadlock is tried again at once; a database that is away is not waited for."""
@@ -94,19 +97,36 @@ class Gate:
 
     async def check(self, claims: Claims, application_id: ApplicationId, body: bytes) -> Checked | Replayed:
         """All checks up to moderation. Raises Refused; nothing was written then, and an existing run of the submission wins over it."""
-        return await self._check(claims, application_id, lambda: parse_submission(body))
+        return await self._check(claims, application_id, await self._parsed(claims, application_id, lambda: parse_submission(body)))
 
     async def check_decision(self, claims: Claims, application_id: ApplicationId, run_id: RunId, body: bytes) -> Checked | Replayed:
         """The same for a decision about the question of `run_id` (contract E6)."""
-        return await self._check(claims, application_id, lambda: parse_decision(run_id, body))
+        return await self._check(claims, application_id, await self._parsed(claims, application_id, lambda: parse_decision(run_id, body)))
 
-    async def _check(self, claims: Claims, application_id: ApplicationId, parse: Callable[[], Submission | Decision]) -> Checked | Replayed:
+    async def check_run_agent(self, claims: Claims, application_id: ApplicationId, body: bytes) -> tuple[RunAgentInput, Checked | Replayed]:
+        """The same for an AG-UI client's RunAgentInput, and what it asked for."""
+        asked = await self._parsed(claims, application_id, lambda: parse_run_agent_input(body))
+        if isinstance(asked.submission, Submission):
+            return asked, await self._check(claims, application_id, asked.submission)
+        return asked, await self._check(claims, application_id, await self._decision(claims, application_id, asked, asked.submission))
+
+    async def _decision(self, claims: Claims, application_id: ApplicationId, asked: RunAgentInput, named: NamedAnswer) -> Decision:
+        access = await self.access_check.application(claims, application_id)
+        question = (access.account_id, application_id, asked.client_thread, named.interrupt_id)
+        run_id = await approval.run_of_question(self.database, *question)
+        if run_id is None:
+            raise Refused(Code.NOT_FOUND)
+        return Decision(asked.submission_id, run_id, named.interrupt_id, named.answer)
+
+    async def _parsed(self, claims: Claims, application_id: ApplicationId, parse: Callable[[], _Parsed]) -> _Parsed:
         try:
-            submission = parse()
+            return parse()
         except Refused as fault:
             # Who may not see the application learns nothing about the body: those two checks come first.
             await self.access_check.application(claims, application_id)
             raise fault from None
+
+    async def _check(self, claims: Claims, application_id: ApplicationId, submission: Submission | Decision) -> Checked | Replayed:
         context = await self._context(claims, application_id, submission)
         access = build_access(claims, AccountId(context.account_id), context.all_groups, context.account_roles)
         if context.account_state != "active":
@@ -138,6 +158,7 @@ class Gate:
             "application_id": application_id,
             "submission_id": submission.submission_id,
             "conversation_id": submission.conversation_id if isinstance(submission, Submission) else None,
+            "client_thread": submission.client_thread if isinstance(submission, Submission) else None,
         }
         context = await store.context(self.database, params)
         if context is None and await self.access_check.make_account(claims):
@@ -155,7 +176,7 @@ class Gate:
             raise Refused(Code.APP_DISABLED)
         if isinstance(submission, Decision):
             await self._check_question(access, application_id, submission)
-        elif submission.conversation_id is not None:
+        elif context.conversation_named:
             if not context.conversation_found:
                 raise Refused(Code.NOT_FOUND)
             if context.blocked is not None:

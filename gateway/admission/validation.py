@@ -31,15 +31,20 @@ class SubmissionBody(Body):
 def parse_submission(raw: bytes) -> Submission:
     """The submission in a body. Raises Refused: malformed_request, text_too_long, invalid_text."""
     body = body_of(raw, SubmissionBody)
-    # Length first: nothing else is done with a text that is too long.
-    if len(body.text) > MAX_TEXT_CHARACTERS:
-        raise Refused(Code.TEXT_TOO_LONG)
-    if not is_storable(body.text) or not body.text.strip():
-        raise Refused(Code.INVALID_TEXT)
-    if not text_fits_upstream(body.text):
-        raise Refused(Code.TEXT_TOO_LONG)
     conversation_id = ConversationId(body.conversation_id) if body.conversation_id is not None else None
-    return Submission(SubmissionId(body.submission_id), body.text, conversation_id)
+    return Submission(SubmissionId(body.submission_id), checked_text(body.text), conversation_id)
+
+
+def checked_text(text: str) -> str:
+    """`text`, which a message may have. Raises Refused: text_too_long, invalid_text."""
+    # Length first: nothing else is done with a text that is too long.
+    if len(text) > MAX_TEXT_CHARACTERS:
+        raise Refused(Code.TEXT_TOO_LONG)
+    if not is_storable(text) or not text.strip():
+        raise Refused(Code.INVALID_TEXT)
+    if not text_fits_upstream(text):
+        raise Refused(Code.TEXT_TOO_LONG)
+    return text
 
 
 class DecisionBody(Body):
@@ -52,17 +57,20 @@ class DecisionBody(Body):
 
 
 def parse_decision(run_id: RunId, raw: bytes) -> Decision:
-    """The decision about `run_id` in a body. A comment of nothing but blanks is none. Raises Refused: malformed_request, text_too_long,
-    invalid_text."""
+    """The decision about `run_id` in a body. Raises Refused: malformed_request, text_too_long, invalid_text."""
     body = body_of(raw, DecisionBody)
-    comment = body.comment
+    answer = checked_answer(body.decision, body.comment)
+    return Decision(SubmissionId(body.submission_id), run_id, InterruptId(body.interrupt_id), answer)
+
+
+def checked_answer(action: Action, comment: str | None) -> Answer:
+    """The answer that a person gave. A comment of nothing but blanks is none. Raises Refused: text_too_long, invalid_text."""
     if comment is not None:
         if len(comment) > MAX_COMMENT_CHARACTERS:
             raise Refused(Code.TEXT_TOO_LONG, extra={"field": "comment", "max_characters": MAX_COMMENT_CHARACTERS})
         if not is_storable(comment):
             raise Refused(Code.INVALID_TEXT, extra={"field": "comment"})
-    answer = Answer(body.decision, comment if comment is not None and comment.strip() else None)
-    return Decision(SubmissionId(body.submission_id), run_id, InterruptId(body.interrupt_id), answer)
+    return Answer(action, comment if comment is not None and comment.strip() else None)
 
 
 def title_of(text: str) -> str:

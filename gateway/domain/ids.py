@@ -17,6 +17,8 @@ AttemptToken = NewType("AttemptToken", UUID)
 """Written at admission; only the process that holds it in memory may execute, renew or complete the run."""
 SubmissionId = NewType("SubmissionId", str)
 """The client's idempotency key: 1 to 200 visible ASCII characters, unique per user and application."""
+ClientThread = NewType("ClientThread", str)
+"""What an AG-UI client calls a conversation (its `threadId`): 1 to 200 characters, unique per user and application."""
 ThreadId = NewType("ThreadId", str)
 NativeRunId = NewType("NativeRunId", str)
 

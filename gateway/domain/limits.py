@@ -9,6 +9,10 @@ MAX_UPSTREAM_BODY_BYTES: Final = 64 * 1024
 """The request body that is sent upstream, UTF-8 without needless escapes (contract B5)."""
 MAX_BROWSER_BODY_BYTES: Final = 256 * 1024
 """A browser's body: JSON escapes can make 64 KiB of text three times as long, and the envelope comes on top."""
+MAX_AG_UI_BODY_BYTES: Final = 4 * 1024 * 1024
+"""An AG-UI client's body: such clients send the whole conversation again with each message."""
+MAX_CLIENT_THREAD_CHARACTERS: Final = 200
+"""An AG-UI client's name of a conversation."""
 MAX_JSON_DEPTH: Final = 64
 """Levels of nesting. CPython's decoder recurses; real events nest less than 20 deep."""
 MAX_JSON_INTEGER_DIGITS: Final = 64

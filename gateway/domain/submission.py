@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass
 
 from gateway.domain.confirmation import Answer
-from gateway.domain.ids import ConversationId, InterruptId, RunId, SubmissionId
+from gateway.domain.ids import ClientThread, ConversationId, InterruptId, RunId, SubmissionId
 from gateway.domain.states import RunKind
 
 
@@ -13,16 +13,21 @@ from gateway.domain.states import RunKind
 class Submission:
     """One message as accepted from a client: `text` is the canonical text that is moderated, stored and sent, byte for byte.
 
-    `conversation_id` None means "a new conversation"; it also matches the conversation that this submission created.
+    `conversation_id` None means "a new conversation"; it also matches the conversation that this submission created. `client_thread`
+    names the conversation instead: the one that has this name by now, else a new one that gets it.
     """
 
     submission_id: SubmissionId
     text: str
     conversation_id: ConversationId | None
+    client_thread: ClientThread | None = None
 
     def fingerprint(self) -> bytes:
-        """SHA-256 over kind and exact text. The target is compared apart: a null target also matches the conversation made for it."""
-        return _fingerprint(self.kind, self.text)
+        """SHA-256 over kind, exact text, and the client's name of the conversation where there is one.
+
+        A target by id is compared apart: a null target also matches the conversation made for it.
+        """
+        return _fingerprint(self.kind, self.text, *([] if self.client_thread is None else [self.client_thread]))
 
     @property
     def kind(self) -> RunKind:
@@ -68,7 +73,7 @@ class Submitted:
 
         A null target also matches the conversation that the submission created (interface.md "Runs and history").
         """
-        if isinstance(submission, Decision):
+        if isinstance(submission, Decision) or submission.client_thread is not None:
             return self.fingerprint == submission.fingerprint()
         target = submission.conversation_id
         same_target = self.created_conversation if target is None else target == self.conversation_id

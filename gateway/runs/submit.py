@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from gateway.admission.admitting import Admitted, Checked, Replayed
 from gateway.admission.gate import Gate
+from gateway.admission.run_agent_input import RunAgentInput
 from gateway.domain.ids import ApplicationId, RunId
 from gateway.domain.problems import Refused
 from gateway.domain.quota import RuleState
@@ -53,6 +54,18 @@ class Submissions:
     async def decide(self, claims: Claims, application_id: ApplicationId, run_id: RunId, body: bytes) -> Submitted:
         """The resume run of the decision in `body` about the question of `run_id`. Raises as `submit`."""
         return await self._counted(self._run_of(application_id, self.gate.check_decision(claims, application_id, run_id, body)))
+
+    async def run_agent(self, claims: Claims, application_id: ApplicationId, body: bytes) -> tuple[RunAgentInput, Submitted]:
+        """The run of an AG-UI client's RunAgentInput, and what it asked for. Raises as `submit`."""
+        asked: list[RunAgentInput] = []
+
+        async def check() -> Checked | Replayed:
+            found, checked = await self.gate.check_run_agent(claims, application_id, body)
+            asked.append(found)
+            return checked
+
+        submitted = await self._counted(self._run_of(application_id, check()))
+        return asked[0], submitted
 
     async def _counted(self, submitting: Awaitable[Submitted]) -> Submitted:
         try:

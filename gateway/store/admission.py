@@ -16,7 +16,7 @@ _ATTEMPT: Final = statement("admission.attempt")
 
 
 class Verdict(StrEnum):
-    """What admit_v2 and decide_v1 say. Only ADMITTED leaves rows behind; SUBMITTED found those of the same submission id."""
+    """What admit_named_v1 and decide_v1 say. Only ADMITTED leaves rows behind; SUBMITTED found those of the same submission id."""
 
     ADMITTED = "admitted"
     SUBMITTED = "submitted"
@@ -36,7 +36,8 @@ class Verdict(StrEnum):
 class ContextRow:
     """What the checks before admission ask about.
 
-    `closed`: why the application takes nothing new. `submitted_*`: the submission's run, when it has one. `chain_id`: the chain of
+    `closed`: why the application takes nothing new. `submitted_*`: the submission's run, when it has one. `conversation_named`: the
+    submission names one, by id, or by a name that was given before; `conversation_found`: it is there. `chain_id`: the chain of
     moderators that is in force; None: that of the settings.
     """
 
@@ -52,6 +53,7 @@ class ContextRow:
     submitted_fingerprint: bytes | None
     submitted_conversation_id: UUID | None
     submitted_created_conversation: bool | None
+    conversation_named: bool
     conversation_found: bool
     blocked: str | None
     blocking_run_id: UUID | None
@@ -70,7 +72,7 @@ class SubmittedRow:
 
 @dataclass(frozen=True, slots=True)
 class AdmitRow:
-    """admit_v2's answer. `quota`: each rule that counts the task (see `quotas.UsedRow`); None: no rule does."""
+    """admit_named_v1's answer. `quota`: each rule that counts the task (see `quotas.UsedRow`); None: no rule does."""
 
     verdict: str
     run_id: UUID | None
@@ -110,7 +112,7 @@ async def submitted(db: Database, params: Params) -> SubmittedRow | None:
 async def admit(tx: Transaction, params: Params) -> AdmitRow:
     """Run admission inside `tx`; the caller commits or rolls back by the verdict."""
     row = await tx.one(_ADMIT, AdmitRow, params)
-    assert row is not None, "admit_v2 gives one row"
+    assert row is not None, "admit_named_v1 gives one row"
     return row
 
 

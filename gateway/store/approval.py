@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from gateway.domain.ids import AccountId, ApplicationId, RunId
+from gateway.domain.ids import AccountId, ApplicationId, ClientThread, InterruptId, RunId
 from gateway.store.admission import AdmitRow
 from gateway.store.database import Database, Params, Transaction
 from gateway.store.statements import statement
 
 _QUESTION: Final = statement("approval.question")
 _DECIDE: Final = statement("approval.decide")
+_RUN_OF_QUESTION: Final = statement("approval.run_of_question")
 _ANSWERED: Final = statement("approval.answered")
 
 
@@ -33,10 +34,29 @@ class QuestionRow:
     expired: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _RunRow:
+    run_id: UUID
+
+
 async def question(db: Database, run_id: RunId, account_id: AccountId, application_id: ApplicationId) -> QuestionRow | None:
     """The question of a run of this user and application; None for what is missing, foreign or deleted."""
     params = {"run_id": run_id, "account_id": account_id, "application_id": application_id}
     return await db.one(_QUESTION, QuestionRow, params, reading=True)
+
+
+async def run_of_question(
+    db: Database, account_id: AccountId, application_id: ApplicationId, client_thread: ClientThread, interrupt_id: InterruptId
+) -> RunId | None:
+    """The run that asked this question in the conversation that this user's client calls so, if there is one."""
+    params = {
+        "account_id": account_id,
+        "application_id": application_id,
+        "client_thread": client_thread,
+        "interrupt_id": interrupt_id,
+    }
+    row = await db.one(_RUN_OF_QUESTION, _RunRow, params, reading=True)
+    return None if row is None else RunId(row.run_id)
 
 
 async def decide(tx: Transaction, params: Params) -> AdmitRow:

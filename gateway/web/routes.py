@@ -32,6 +32,7 @@ from gateway.web import (
     operator_routes,
     run_routes,
 )
+from gateway.web.ag_ui_routes import ag_ui_route
 from gateway.web.call import (
     ANYTHING,
     JSON,
@@ -176,6 +177,7 @@ PUBLIC_ROUTES: Final[tuple[RouteSpec, ...]] = (
         about="The run's stream: what is known so far, then live to the end.",
         returns={},
     ),
+    ag_ui_route(f"{_AGENT}/ag-ui"),
     _S(
         path=_CONVERSATIONS,
         method=_M.GET,

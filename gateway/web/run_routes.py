@@ -17,7 +17,7 @@ from gateway.web.negotiation import Answer
 from gateway.web.rate_limit import rate_limit_headers
 from gateway.web.stream import EventStream
 
-_REPLAYED: Final = {"Idempotent-Replayed": "true"}
+REPLAYED: Final = {"Idempotent-Replayed": "true"}
 
 
 async def submit(call: Call, claims: Claims, application_id: ApplicationId) -> ASGIApp:
@@ -32,7 +32,7 @@ async def decide(call: Call, claims: Claims, application_id: ApplicationId) -> A
 
 
 def _submitted(call: Call, submitted: Submitted, application_id: ApplicationId) -> ASGIApp:
-    headers = _REPLAYED if submitted.replayed else rate_limit_headers(submitted.quota)
+    headers = REPLAYED if submitted.replayed else rate_limit_headers(submitted.quota)
     if call.answer is Answer.JSON:
         return json_response(run_json(submitted.view), 200 if submitted.replayed else 202, headers)
     return _stream(call, call.services.streams.of(submitted), application_id, submitted.view.run_id, headers)
@@ -67,12 +67,12 @@ def _stream(call: Call, pieces: Stream, application_id: ApplicationId, run_id: R
     return EventStream(
         pieces,
         heartbeat_seconds=call.services.settings.heartbeat_seconds,
-        check_rights=_rights(call, application_id, run_id),
+        check_rights=rights(call, application_id, run_id),
         headers=headers,
     )
 
 
-def _rights(call: Call, application_id: ApplicationId, run_id: RunId) -> Callable[[], Awaitable[None]]:
+def rights(call: Call, application_id: ApplicationId, run_id: RunId) -> Callable[[], Awaitable[None]]:
     """Asks again what was asked before the stream: token, account, application, and that the conversation is still there."""
     services = call.services
 

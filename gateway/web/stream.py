@@ -36,7 +36,7 @@ class EventStream:
     """An ASGI response that owns `pieces` and closes it however it ends. `check_rights` raises Refused when the caller's are gone.
 
     Heartbeats come every `heartbeat_seconds`, whatever upstream does; at each the rights are asked for, beside the writing and not in
-    its way.
+    its way. `farewell` gives the last bytes of a stream that is over on our side, however that came about.
     """
 
     def __init__(
@@ -46,8 +46,10 @@ class EventStream:
         heartbeat_seconds: float,
         check_rights: Callable[[], Awaitable[None]],
         headers: Mapping[str, str] | None = None,
+        farewell: Callable[[], bytes] = bytes,
     ) -> None:
         self._pieces = pieces
+        self._farewell = farewell
         self._heartbeat_seconds = heartbeat_seconds
         self._rights = _Rights(check_rights)
         self._writing = False
@@ -91,7 +93,7 @@ class EventStream:
         # A stored run that can no longer be read: the stream ends without a terminal frame.
         with suppress(Refused, DatabaseTrouble):
             await self._write_pieces(send)
-        await self._send(send, b"", more=False)
+        await self._send(send, self._farewell(), more=False)
 
     async def _write_pieces(self, send: Send) -> None:
         now = asyncio.get_running_loop().time

@@ -13,6 +13,7 @@ select
     s.fingerprint as submitted_fingerprint,
     s.conversation_id as submitted_conversation_id,
     s.created_conversation as submitted_created_conversation,
+    coalesce(%(conversation_id)s::uuid, n.conversation_id) is not null as conversation_named,
     c.conversation_id is not null as conversation_found,
     b.code as blocked,
     b.blocking_run_id,
@@ -22,8 +23,10 @@ left join application a on acc.visible and a.application_id = %(application_id)s
 left join provider p on p.provider_id = a.provider_id
 left join submission s on s.account_id = acc.account_id and s.application_id = a.application_id
     and s.submission_id = %(submission_id)s::text
+left join conversation_alias n on n.account_id = acc.account_id and n.application_id = a.application_id
+    and n.client_thread = %(client_thread)s::text
 left join conversation c on c.account_id = acc.account_id and c.application_id = a.application_id
-    and c.conversation_id = %(conversation_id)s::uuid and c.deleted_at is null
+    and c.conversation_id = coalesce(%(conversation_id)s::uuid, n.conversation_id) and c.deleted_at is null
 left join lateral conversation_block_v2(c.conversation_id) b on c.conversation_id is not null
 
 -- name: submitted
@@ -37,13 +40,13 @@ where s.account_id = %(account_id)s::uuid and s.application_id = %(application_i
 -- The admission transaction's one statement; the caller commits only the verdict admitted.
 select verdict, run_id, conversation_id, created_conversation, fingerprint, config_version, token_version, created_at,
     blocking_run_id, blocked, quota
-from admit_v2(
+from admit_named_v1(
     %(account_id)s::uuid, %(application_id)s::uuid, %(submission_id)s::text, %(fingerprint)s::bytea,
     %(conversation_id)s::uuid, %(new_conversation_id)s::uuid, %(title)s::text,
     %(run_id)s::uuid, %(attempt_token)s::uuid, %(correlation_id)s::uuid, %(item_id)s::uuid, %(text)s::text,
     %(groups)s::text[], %(max_per_user)s::integer, %(max_per_application)s::integer, %(lease_seconds)s::double precision,
     %(quota_zone)s::text, %(text_sha256)s::bytea, %(chain_id)s::uuid, %(providers)s::text[], %(versions)s::text[],
-    %(durations)s::double precision[])
+    %(durations)s::double precision[], %(client_thread)s::text)
 
 -- name: attempt
 -- What admission wrote for a run: versions pinned, and whether the row carries our attempt token.

@@ -13,6 +13,15 @@ join conversation c on c.conversation_id = r.conversation_id and c.deleted_at is
 left join interrupt i on i.run_id = r.run_id
 where r.run_id = %(run_id)s::uuid and r.account_id = %(account_id)s::uuid and r.application_id = %(application_id)s::uuid
 
+-- name: run_of_question
+-- The run that asked a question in the conversation that an AG-UI client of this owner calls so.
+select i.run_id
+from conversation_alias n
+join run r on r.conversation_id = n.conversation_id
+join interrupt i on i.run_id = r.run_id
+where n.account_id = %(account_id)s::uuid and n.application_id = %(application_id)s::uuid and n.client_thread = %(client_thread)s::text
+    and i.interrupt_id = %(interrupt_id)s::uuid
+
 -- name: decide
 -- The transaction of a decision; the caller commits only the verdict admitted.
 select verdict, run_id, conversation_id, created_conversation, fingerprint, config_version, token_version, created_at,

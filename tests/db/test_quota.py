@@ -51,6 +51,7 @@ class Desk:
             "submission_id": str(uuid4()),
             "fingerprint": bytes(32),
             "conversation_id": None,
+            "client_thread": None,
             "new_conversation_id": uuid4(),
             "title": "hi",
             "run_id": run_id,

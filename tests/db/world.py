@@ -75,6 +75,7 @@ class World:
             "submission_id": str(uuid4()),
             "fingerprint": bytes(32),
             "conversation_id": conversation_id,
+            "client_thread": None,
             "new_conversation_id": new_conversation_id,
             "title": "hi",
             "run_id": run_id,

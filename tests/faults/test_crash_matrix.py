@@ -326,7 +326,7 @@ def test_each_statement_that_changes_a_run_is_a_step() -> None:
     writes = {
         one.name
         for one in all_statements()
-        if re.search(r"\bupdate run\b|\binto (run|snapshot|item)\b|fence_v2|admit_v2|decide_v1", one.text)
+        if re.search(r"\bupdate run\b|\binto (run|snapshot|item)\b|fence_v2|admit_named_v1|decide_v1", one.text)
     }
     steps = {*STATEMENTS.values(), "admission.admit", "approval.decide", "lookups.found", "lookups.note", "lookups.refuse"}
     assert writes - steps == ACTS_OF_PEOPLE

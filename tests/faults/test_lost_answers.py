@@ -85,7 +85,7 @@ async def test_admission_whose_database_stays_away_is_refused_and_runs_nothing(d
         application = await stack.application()
         ada = replica.client("ada")
         assert (await ada.get("/api/internal/me")).status_code == 200
-        proxy.fault = CutBeforeQuery(b"admit_v2")
+        proxy.fault = CutBeforeQuery(b"admit_named_v1")
         response = await ada.submit(application, "s1", "hello")
         assert (response.status_code, response.json()["code"]) == (503, "admission_unavailable")
         assert response.json()["retry"] == "same-submission"
