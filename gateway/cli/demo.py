@@ -25,7 +25,7 @@ from gateway.cli import demo_agent
 from gateway.cli.demo_agent import HOST, free_port, is_free, port_of, require_extra, running_agent
 from gateway.cli.demo_folder import DemoFolder
 from gateway.cli.demo_once import QUESTION, Once
-from gateway.cli.demo_seed import APPLICATIONS, PEOPLE, Seeded, seed
+from gateway.cli.demo_seed import APPLICATIONS, ASKING, PEOPLE, TASK, Seeded, seed
 from gateway.cli.output import CommandFailed, Output, WrongUsage
 from gateway.identity.tokens import ClaimNames, sign_token
 from gateway.settings import Settings, load_settings
@@ -129,7 +129,6 @@ class _Running:
         return {"folder": str(self.folder.path.absolute()), "logs": self.logs, "processes": self.processes}
 
     def _welcome_text(self, curl: str, environment: Path) -> str:
-        names = [name for name, _ in APPLICATIONS]
         term = self.folder.denied_term()
         lines = [
             "",
@@ -137,7 +136,8 @@ class _Running:
             "",
             "Sign in there as one of",
             *(f"  {person.subject.ljust(5)} {person.about}" for person in PEOPLE),
-            f'and ask "{names[0]}", for example:  {QUESTION}',
+            f'and ask "{APPLICATIONS[0].name}", for example:  {QUESTION}',
+            f'or "{ASKING.name}", which wants your approval first:  {TASK}',
             *([f"Moderation refuses whatever has the word {term} in it ({self.folder.deny_file()})."] if term else []),
             "",
             f"The same from a terminal, as {PEOPLE[0].subject} (the token is this demo's, for {TOKEN_SECONDS // 3600} hours):",
@@ -153,7 +153,7 @@ class _Running:
 
     def _curl(self) -> str:
         """One message, as a command to copy. With the id of its own, so that running it twice asks once."""
-        application_id = self.seeded.application_ids[APPLICATIONS[0][0]]
+        application_id = self.seeded.application_ids[APPLICATIONS[0].name]
         body = json.dumps({"submission_id": f"curl-{uuid4().hex[:12]}", "text": QUESTION})
         return " \\\n  ".join(
             (
@@ -227,7 +227,7 @@ async def _asked(demo: _Running) -> dict[str, object]:
     """Serve for as long as one question takes; the record of it."""
     from gateway.app import running_app, serve_app
 
-    person, (app_name, _) = PEOPLE[0], APPLICATIONS[0]
+    person, app_name = PEOPLE[0], APPLICATIONS[0].name
     once = Once(demo.url, demo.token_for(person.subject), person.subject, app_name, demo.output)
     async with running_app(demo.settings, demo=demo.sign_in()) as gateway:
         listening = asyncio.Event()

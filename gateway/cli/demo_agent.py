@@ -23,6 +23,8 @@ from gateway.cli.demo_folder import DemoFolder
 from gateway.cli.output import CommandFailed, Output
 
 ASSISTANT: Final = "agent"
+APPROVALS: Final = "approvals"
+"""The agent's second assistant, which asks for approval."""
 LOG: Final = "agent.log"
 HOST: Final = "127.0.0.1"
 INSTALL: Final = "pip install 'agent-governance-gateway[agent,embedded]'"

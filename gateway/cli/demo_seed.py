@@ -1,4 +1,4 @@
-"""What the demo's database holds to begin with: one provider, two applications, three people. Safe to run at every start.
+"""What the demo's database holds to begin with: one provider, three applications, three people. Safe to run at every start.
 
 What people changed in the meantime stays as it is: only what is missing is made, and what the agent's address and token make necessary.
 """
@@ -11,7 +11,7 @@ from gateway.bindings import applications, providers
 from gateway.bindings.applications import Audience, NewApplication, Visibility
 from gateway.bindings.config import langchain_config
 from gateway.bindings.vault import TokenUnreadable, Vault
-from gateway.cli.demo_agent import ASSISTANT, HOST
+from gateway.cli.demo_agent import APPROVALS, ASSISTANT, HOST
 from gateway.cli.output import CommandFailed
 from gateway.cli.session import open_database, vault_of
 from gateway.cli.upstream_check import capabilities_check
@@ -39,20 +39,42 @@ class Person:
 
 
 PEOPLE: Final = (
-    Person("ada", f"sees both applications, as a member of the group {GROUP}", groups=(GROUP,)),
-    Person("ben", "sees the public application only"),
+    Person("ada", f"sees all applications, as a member of the group {GROUP}", groups=(GROUP,)),
+    Person("ben", "sees the public applications only"),
     Person("olga", "operator", roles=("operator",)),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class DemoApplication:
+    """One of the demo's applications, over one of the agent's assistants."""
+
+    name: str
+    assistant: str
+    audience: Audience
+    human_input: bool = False
+
+
+ASKING: Final = DemoApplication(
+    "Approvals",
+    APPROVALS,
+    Audience(description="Asks you before it acts; the act is pretended. One task a conversation. For everybody."),
+    human_input=True,
+)
+TASK: Final = "Send the March report to finance within 10 minutes"
+"""For the application that asks: with a time until which it may be approved."""
 APPLICATIONS: Final = (
-    ("Assistant", Audience(description="Made-up weather and times of any city. For everybody.")),
-    (
+    DemoApplication("Assistant", ASSISTANT, Audience(description="Made-up weather and times of any city. For everybody.")),
+    DemoApplication(
         "Research assistant",
+        ASSISTANT,
         Audience(
             description=f"The same agent, for members of the group {GROUP}.",
             visibility=Visibility.GROUP,
             groups=(GROUP,),
         ),
     ),
+    ASKING,
 )
 
 
@@ -71,7 +93,7 @@ async def seed(settings: Settings, *, base_url: str, token: str) -> Seeded:
         moved = await _provider(db, settings, base_url)
         for person in PEOPLE:
             await people.create(db, person.subject, groups=person.groups, roles=person.roles)
-        ids = {name: await _application(db, settings, vault, name, audience, token) for name, audience in APPLICATIONS}
+        ids = {wanted.name: await _application(db, settings, vault, wanted, token) for wanted in APPLICATIONS}
     return Seeded(ids, moved)
 
 
@@ -95,16 +117,17 @@ async def _provider(db: Database, settings: Settings, base_url: str) -> bool:
         ) from None
 
 
-async def _application(db: Database, settings: Settings, vault: Vault, name: str, audience: Audience, token: str) -> ApplicationId:
-    row = await application_rows.find(db, name)
+async def _application(db: Database, settings: Settings, vault: Vault, wanted: DemoApplication, token: str) -> ApplicationId:
+    row = await application_rows.find(db, wanted.name)
     if row is None:
-        new = NewApplication(name=name, provider=PROVIDER, config=langchain_config(ASSISTANT), audience=audience, token=token)
+        config = langchain_config(wanted.assistant, human_input=wanted.human_input)
+        new = NewApplication(name=wanted.name, provider=PROVIDER, config=config, audience=wanted.audience, token=token)
         return await applications.create(db, vault, new)
     if row.provider_name != PROVIDER:
-        raise _taken("application", name)
+        raise _taken("application", wanted.name)
     if not await _holds(vault, row, token):
         async with capabilities_check(settings) as check_capabilities:
-            await applications.set_token(db, vault, name, token, check_capabilities)
+            await applications.set_token(db, vault, wanted.name, token, check_capabilities)
     return ApplicationId(row.application_id)
 
 

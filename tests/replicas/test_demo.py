@@ -17,6 +17,7 @@ import pytest
 
 import gateway
 from gateway.cli.demo_once import QUESTION
+from gateway.cli.demo_seed import TASK
 from gateway.store.embedded import EmbeddedPostgresError, find_binaries
 from tests.support.postgres import folder_for_server
 from tests.support.require import missing
@@ -129,12 +130,14 @@ def test_serving_users_see_what_they_may_and_whatever_ends_it_nothing_is_left(fo
     with serving(folder) as (process, told):
         assert {user["subject"] for user in told["users"]} == {"ada", "ben", "olga"}
         visible = {user["subject"]: apps_of(told["url"], user["token"]) for user in told["users"]}
-        assert visible == {"ada": {"Assistant", "Research assistant"}, "ben": {"Assistant"}, "olga": {"Assistant"}}
+        for_everybody = {"Assistant", "Approvals"}
+        assert visible == {"ada": {*for_everybody, "Research assistant"}, "ben": for_everybody, "olga": for_everybody}
         assert httpx.get(f"{told['url']}/", trust_env=False).status_code == 200
 
         streamed = [answer_of(told["curl"]) for _ in range(2)]
         assert all(frame in streamed[0] for frame in ('"TOOL_CALL_START"', '"RUN_FINISHED"', "windy."))
         assert run_ids(streamed[0]) == run_ids(streamed[1])
+        assert approved(told) == "Done. (This is a demo: nothing really happened.) You wrote: Go."
         refused = answer_of(told["curl"].replace(QUESTION, f"What is a {told['denied']}?").replace("curl-", "other-"))
         assert '"moderation_refused"' in refused
 
@@ -184,6 +187,24 @@ def answer_of(curl: str) -> str:
     return shell.stdout
 
 
+def approved(told: dict[str, Any]) -> str:
+    """What the application that asks says after its prompt was approved, by its first user over the public API."""
+    [app_id] = [app["app_id"] for app in told["apps"] if app["name"] == "Approvals"]
+    headers = {"Authorization": f"Bearer {told['users'][0]['token']}", "Accept": "text/event-stream"}
+    with httpx.Client(
+        base_url=f"{told['url']}/api/internal/apps/{app_id}/agent", headers=headers, trust_env=False, timeout=SECONDS
+    ) as client:
+        asked = frames_of(client.post("/runs", json={"submission_id": "approval", "text": TASK}).text)[-1]
+        [interrupt] = asked["outcome"]["interrupts"]
+        decision = {"submission_id": "decision", "interrupt_id": interrupt["id"], "decision": "approve", "comment": "Go."}
+        decided = frames_of(client.post(f"/runs/{asked['runId']}/decision", json=decision).text)
+    assert decided[-1]["type"] == "RUN_FINISHED"
+    return "".join(frame["delta"] for frame in decided if frame["type"] == "TEXT_MESSAGE_CONTENT")
+
+
+def frames_of(streamed: str) -> list[dict[str, Any]]:
+    return [json.loads(line.removeprefix("data: ")) for line in streamed.splitlines() if line.startswith("data: ")]
+
+
 def run_ids(streamed: str) -> set[str]:
-    frames = [json.loads(line.removeprefix("data: ")) for line in streamed.splitlines() if line.startswith("data: ")]
-    return {frame["runId"] for frame in frames if "runId" in frame}
+    return {frame["runId"] for frame in frames_of(streamed) if "runId" in frame}
