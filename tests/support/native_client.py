@@ -3,6 +3,7 @@
 Its frames are split by a few lines of its own, which know what the three servers send: LF or CRLF, one data line, names and ids.
 """
 
+import asyncio
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -97,6 +98,13 @@ class NativeClient:
     async def run(self, thread_id: str, run_id: str) -> dict[str, Any]:
         """A run look-up."""
         return dict((await self.http.get(f"/threads/{thread_id}/runs/{run_id}")).raise_for_status().json())
+
+    async def ended(self, thread_id: str, run_id: str) -> str:
+        """The status of a run once it is over. aegra ends a failed run's stream a little before it says so of the run."""
+        async with asyncio.timeout(30):
+            while (run_status := str((await self.run(thread_id, run_id))["status"])) in ("pending", "running"):
+                await asyncio.sleep(0.02)
+        return run_status
 
     async def runs(self, thread_id: str, **query: Any) -> list[dict[str, Any]]:
         """The run listing, newest first."""
