@@ -55,6 +55,7 @@ from gateway.runs.supervisor import Supervisor
 from gateway.runs.tasks import Tasks
 from gateway.scraping import Scrape, measured, watch_loop
 from gateway.settings import Fault, Settings, SettingsInvalid
+from gateway.store import edge
 from gateway.store.database import Database
 from gateway.store.errors import StoreError
 from gateway.telemetry import configure_logging
@@ -244,6 +245,7 @@ async def build_app(
         ),
         metrics=metrics,
         record=traces.record if traces else None,
+        arrived=lambda check_id: edge.arrived(database, check_id),
         scrape=Scrape(
             metrics,
             database,

@@ -8,7 +8,7 @@ export BUILDAH_ISOLATION=chroot STORAGE_DRIVER=vfs
 storage=(--root "$work/storage" --runroot "$work/run")
 trap 'buildah "${storage[@]}" rm --all >/dev/null 2>&1 || true; rm -rf "$work"' EXIT
 
-mmdebstrap --quiet --variant=essential --include=python3,python3-venv,ca-certificates bookworm "$work/base.tar"
+mmdebstrap --quiet --variant=essential --include=python3,python3-venv,ca-certificates,libstdc++6 bookworm "$work/base.tar"
 container=$(buildah "${storage[@]}" from scratch)
 buildah "${storage[@]}" add --quiet "$container" "$work/base.tar" / >/dev/null
 buildah "${storage[@]}" commit --quiet "$container" localhost/base >/dev/null
@@ -20,7 +20,7 @@ cp deploy/image/Containerfile deploy/image/licenses.py "$work/context/deploy/ima
 # The base has Python 3.11; the wheels must be of that version whatever runs here.
 python3 -m pip download --quiet --disable-pip-version-check --only-binary :all: --python-version 3.11 --dest "$work/context/dist" \
   --constraint constraints.txt dist/*.whl 2>"$work/download" || { cat "$work/download" >&2; exit 1; }
-buildah "${storage[@]}" bud --quiet --file "$work/context/deploy/image/Containerfile" --build-arg BASE=localhost/base \
+buildah "${storage[@]}" bud --quiet --format docker --file "$work/context/deploy/image/Containerfile" --build-arg BASE=localhost/base \
   --build-arg PIP_OPTIONS="--no-index --find-links /build/dist" --tag localhost/gateway "$work/context"
 
 container=$(buildah "${storage[@]}" from localhost/gateway)
@@ -32,7 +32,7 @@ if run "$container" -- sh -c 'touch /opt/gateway/x' 2>/dev/null; then echo "an o
 
 # Settings that are wrong stop it, all of them told; right ones start it with a database that is away: alive, and not ready.
 if run "$container" -- gateway serve >"$work/faults" 2>&1; then exit 1; fi
-grep -q DATABASE_URL "$work/faults"
+grep -q DATABASE_URL "$work/faults" || { cat "$work/faults" >&2; exit 1; }
 mkdir -m 777 "$work/pid"
 key=$(head -c 32 /dev/urandom | base64)
 run --env DATABASE_URL=postgresql://nobody@127.0.0.1:1/none --env API_ENCRYPTION_KEY="$key" --env GATEWAY_JWT_KEY="$key" \

@@ -3,21 +3,28 @@
 import asyncio
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Final
+from urllib.parse import urlsplit
+
+import httpx
 
 from gateway.bindings.capabilities_check import CapabilitiesCheck
 from gateway.bindings.config import BackendType
 from gateway.bindings.keys import other_rings
 from gateway.bindings.vault import TokenUnreadable
-from gateway.cli.output import CommandFailed, Output
-from gateway.cli.session import database_url_of, open_database, vault_of
+from gateway.cli.edge_check import EdgeCheck
+from gateway.cli.findings import Finding
+from gateway.cli.output import CommandFailed, Output, WrongUsage
+from gateway.cli.session import actor_of, database_url_of, open_database, read_token, vault_of
 from gateway.cli.upstream_check import capabilities_check
 from gateway.http_client import HttpClient
 from gateway.identity.key_sets import fetch_key_set
+from gateway.identity.tokens import ClaimNames, sign_token
 from gateway.settings import Settings, load_settings
 from gateway.store import applications as rows
 from gateway.store import migrate as runner
+from gateway.store import numbers
 from gateway.store.applications import ApplicationRow
 from gateway.store.database import Database
 from gateway.store.errors import DatabaseTrouble
@@ -27,15 +34,6 @@ _AT_ONCE: Final = 8
 """Services asked at the same time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at. `says` is a fixed word or sentence, never text from a service or a driver."""
-
-    about: str
-    ok: bool
-    says: str
-
-
 async def check(args: Namespace, output: Output) -> int:
     """Print a line for each thing; exit status 1 when one is not well. Raises SettingsInvalid with every fault of the settings."""
     settings = load_settings(output.environ, serving=True)
@@ -43,7 +41,9 @@ async def check(args: Namespace, output: Output) -> int:
     findings = [Finding("settings", True, "valid"), *await _identity(settings), *database]
     if all(finding.ok for finding in database):
         async with open_database(settings) as db:
-            findings += [await _keys(db, settings), *await _applications(db, settings)]
+            findings += [await _keys(db, settings), await durable(db), *await _applications(db, settings)]
+    if args.through is not None:
+        findings += await _edge(args, settings)
     output.table("checks", [asdict(finding) for finding in findings], ("about", "ok", "says"))
     bad = [finding.about for finding in findings if not finding.ok]
     if bad:
@@ -83,6 +83,55 @@ async def _keys(db: Database, settings: Settings) -> Finding:
         f"replica {replica.replica_id} has {', '.join(replica.key_ids or ('keys that it does not tell',))}" for replica in others
     )
     return Finding("keys", False, f"{says}; here are {', '.join(vault_of(settings).key_ids)}")
+
+
+async def durable(db: Database) -> Finding:
+    """Whether what was committed stays committed, also when a standby takes over (contract F3)."""
+    found = await numbers.durability(db)
+    off = [name for name in ("synchronous_commit", "fsync", "full_page_writes") if getattr(found, name) == "off"]
+    if found.in_recovery:
+        return Finding("durability", False, "this is a standby: DATABASE_URL must lead to the primary")
+    if off:
+        return Finding("durability", False, f"{', '.join(off)} off: what was confirmed can be lost; set it to on")
+    if found.hidden:
+        return Finding("durability", True, "commits are durable here; whether standbys are synchronous only a member of pg_monitor may see")
+    if found.standbys and not found.synchronous:
+        return Finding(
+            "durability", False, "the standby is asynchronous: failing over to it loses confirmed commits; set synchronous_standby_names"
+        )
+    if found.synchronous and found.synchronous_commit == "local":
+        return Finding("durability", False, "synchronous_commit is local: no standby is waited for; set it to on")
+    if found.synchronous_asked and not found.synchronous:
+        return Finding("durability", False, "a synchronous standby is asked for and none is connected: commits wait for it")
+    if found.synchronous:
+        return Finding("durability", True, "commits wait for a synchronous standby")
+    return Finding("durability", True, "commits are durable on this server; it has no standby")
+
+
+async def _edge(args: Namespace, settings: Settings) -> Sequence[Finding]:
+    token = read_token(args.token_file).strip() if args.token_file else _own_token(args, settings)
+    parts = urlsplit(args.through)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or "@" in parts.netloc:
+        raise WrongUsage("--through takes the base URL of the gateway.", "Write https://HOST[:PORT].")
+    headers = {"Authorization": f"Bearer {token}"}
+    async with httpx.AsyncClient(base_url=args.through, headers=headers, trust_env=False) as client:
+        return await EdgeCheck(client, idle_seconds=args.idle_seconds).findings()
+
+
+def _own_token(args: Namespace, settings: Settings) -> str:
+    if settings.jwt_key is None:
+        raise WrongUsage("There is no local key to sign a token with.", "Give an operator's token by --token-file.")
+    names = ClaimNames(settings.jwt_subject_claim, settings.jwt_groups_claim, settings.jwt_roles_claim)
+    return sign_token(
+        settings.jwt_key.get_secret_value().encode("utf-8"),
+        subject=actor_of(args).partition(":")[2],
+        groups=(),
+        roles=("operator",),
+        lifetime_seconds=600.0,
+        claim_names=names,
+        issuer=settings.jwt_issuer,
+        audience=settings.jwt_audience,
+    )
 
 
 async def _applications(db: Database, settings: Settings) -> Sequence[Finding]:

@@ -48,7 +48,7 @@ def build_parser(*, demo: bool) -> argparse.ArgumentParser:
     _leaf(commands, "serve", "serve:serve", "run one API replica")
     migrate = _leaf(commands, "migrate", "migrate:migrate", "apply the migrations; any number of replicas may run it at once")
     migrate.add_argument("--check", action="store_true", help="change nothing; fail when something is to apply")
-    _leaf(commands, "check", "check:check", "find every configuration fault, then try database, schema, keys and providers")
+    _check(commands)
     _probe(commands)
     _token(commands)
     _providers(_group(commands, "providers", "services that host applications"))
@@ -100,6 +100,14 @@ def _probe(commands: "Commands") -> None:
     leaf.add_argument("--human-input", action="store_true", help="ask for the native profile; a question of the agent's is rejected")
     leaf.add_argument("--text", metavar="TEXT", help="the message that the agent gets (a short greeting)")
     leaf.add_argument("--once", action="store_true", help="run the agent once only: leaves out a second message, and the decision")
+
+
+def _check(commands: "Commands") -> None:
+    leaf = _leaf(commands, "check", "check:check", "find every configuration fault, then try database, schema, keys and providers")
+    leaf.add_argument("--through", metavar="URL", help="also the way in through the real edge: buffering, repeats, time-outs, headers")
+    leaf.add_argument("--token-file", metavar="FILE|-", help="an operator's bearer token for --through (one signed with GATEWAY_JWT_KEY)")
+    leaf.add_argument("--idle-seconds", type=float, default=35.0, metavar="N", help="how long a silence the edge must stand (35)")
+    _actor(leaf)
 
 
 def _token(commands: "Commands") -> None:

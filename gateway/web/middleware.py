@@ -20,6 +20,7 @@ from gateway.web.problems import problem, refusal_of
 _SANE_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,100}")
 ROUTE_TEMPLATE: Final = "gateway.route_template"
 REQUEST_ID: Final = "gateway.request_id"
+TRANSPORT: Final = "gateway.transport"
 """Keys of the ASGI scope."""
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 """Labels are bounded: any other word is `other`."""
@@ -59,6 +60,8 @@ class RequestContext:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id = scope[REQUEST_ID] = _request_id(scope)
+        # uvicorn's own; only the check of the edge uses it, to cut a connection.
+        scope[TRANSPORT] = getattr(getattr(send, "__self__", None), "transport", None)
         started_at, started_at_ns = time.monotonic(), time.time_ns()
         status = 0
         streams = False

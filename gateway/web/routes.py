@@ -23,6 +23,7 @@ from gateway.web import (
     account_routes,
     conversation_routes,
     demo,
+    edge_routes,
     health_routes,
     operator_account_routes,
     operator_app_routes,
@@ -238,6 +239,7 @@ PUBLIC_ROUTES: Final[tuple[RouteSpec, ...]] = (
     *operator_account_routes.ROUTES,
     *operator_quota_routes.ROUTES,
     *operator_moderation_routes.ROUTES,
+    *edge_routes.ROUTES,
     _S(
         path="/healthz",
         method=_M.GET,

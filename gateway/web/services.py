@@ -6,6 +6,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+from uuid import UUID
 
 from gateway.admission.operator_chains import OperatorChains
 from gateway.admission.quota import Usage
@@ -39,6 +40,10 @@ class Readiness:
 
 async def _nothing() -> bytes:
     return b""
+
+
+async def _first(check_id: UUID) -> int:
+    return 1
 
 
 class Health(Protocol):
@@ -79,6 +84,7 @@ class Services:
     """Everything that routes call. `demo` is set in the demo only, and mounts its two routes.
 
     `scrape`: what GET /metrics answers. `record`: takes the spans of requests; None where nobody traces.
+    `arrived`: counts arrivals of a request of `gateway check --through`.
     """
 
     identity: Identity
@@ -99,5 +105,6 @@ class Services:
     metrics: Metrics = field(default_factory=Metrics)
     scrape: Callable[[], Awaitable[bytes]] = _nothing
     record: Record | None = None
+    arrived: Callable[[UUID], Awaitable[int]] = _first
     settings: WebSettings = field(default_factory=WebSettings)
     demo: Demo | None = None

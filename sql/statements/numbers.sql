@@ -42,3 +42,14 @@ select 'gateway_replicas', null, count(*)
 from replica p where p.heartbeat_at > clock_timestamp() - make_interval(secs => %(lease_seconds)s::double precision)
 union all
 select 'gateway_admission_closed', null, count(*) from admission_closed
+
+-- name: durability
+-- What commits of this database are worth: one row. `standbys` and `synchronous` count what streams from here; null where only a
+-- superuser or a member of pg_monitor may see it.
+select
+    current_setting('synchronous_commit') as synchronous_commit, current_setting('fsync') as fsync,
+    current_setting('full_page_writes') as full_page_writes, pg_is_in_recovery() as in_recovery,
+    current_setting('synchronous_standby_names') <> '' as synchronous_asked,
+    (select count(*) from pg_stat_replication p where p.state is not null or p.sync_state is not null) as standbys,
+    (select count(*) from pg_stat_replication p where p.sync_state in ('sync', 'quorum')) as synchronous,
+    (select count(*) from pg_stat_replication p where p.state is null and p.sync_state is null) as hidden

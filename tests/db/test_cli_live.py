@@ -13,8 +13,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.cli import main
+from gateway.store.embedded import EmbeddedPostgres
 from tests.db.world import everything_in
 from tests.support.issuer import AUDIENCE, ISSUER, ec, issuing, public, rsa
+from tests.support.postgres import PostgresForTests, folder_for_server
 from tests.support.scripted_upstream import ScriptedUpstream
 from tests.support.stack import ENCRYPTION_KEY, Stack, environment, token
 from tests.support.upstream_script import Answer, Script, event, failed, finished, gate, message, started, tool
@@ -39,6 +41,21 @@ class Shell:
 
     async def json(self, *argv: str) -> Any:
         return json.loads((await self(*argv, "--json"))[0])
+
+
+@pytest.fixture(scope="module")
+def durable_postgres() -> Iterator[PostgresForTests]:
+    """A server of its own: `check` has something to say about the other tests' fast one."""
+    with folder_for_server() as folder, EmbeddedPostgres(folder / "postgres") as server:
+        opened = PostgresForTests(server)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def database_url(durable_postgres: PostgresForTests) -> Iterator[str]:
+    with durable_postgres.migrated_database() as url:
+        yield url
 
 
 @pytest.fixture
@@ -106,7 +123,7 @@ async def test_check_finds_what_is_well_and_what_is_not(shell: Shell, tmp_path: 
         await with_app(shell, upstream, tmp_path)
         out, err = await shell("check", status=1)
         assert "GET /capabilities failed" in out
-        assert "1 of 5 checks failed" in err
+        assert "1 of 6 checks failed" in err
         await shell("apps", "set-token", "a", "--token-file", str(tmp_path / "new"))
         checks = (await shell.json("check"))["checks"]
         assert [(check["about"], check["ok"]) for check in checks] == [
@@ -114,6 +131,7 @@ async def test_check_finds_what_is_well_and_what_is_not(shell: Shell, tmp_path: 
             ("database", True),
             ("schema", True),
             ("keys", True),
+            ("durability", True),
             ("app a at p", True),
         ]
         upstream.use(Script(assistant_id="another"))
