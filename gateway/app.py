@@ -57,7 +57,6 @@ from gateway.scraping import Scrape, measured, watch_loop
 from gateway.settings import Fault, Settings, SettingsInvalid
 from gateway.store import edge
 from gateway.store.database import Database
-from gateway.store.errors import StoreError
 from gateway.telemetry import configure_logging
 from gateway.tracing import TracedExecution, Traces, TracingMissing, open_traces, traced
 from gateway.upstream.bridge import Bridge
@@ -96,7 +95,9 @@ class Gateway:
         """Look at stored tokens, beat, sweep; then finish runs within the drain's budget, then close, the heartbeat after the runs."""
         sweeping = asyncio.create_task(self.reconciler.run(), name="reconciler")
         beating = asyncio.create_task(self.heartbeat.run(), name="heartbeat")
-        looking = asyncio.create_task(self._look_at_tokens(), name="look_at_tokens")
+        looking = asyncio.create_task(
+            report_unreadable(self.database, self.vault, pause_seconds=self.settings.heartbeat_seconds), name="look_at_tokens"
+        )
         keeping = asyncio.create_task(self.retention.run(), name="retention")
         watching = asyncio.create_task(watch_loop(self.metrics), name="watch_loop")
         try:
@@ -107,19 +108,12 @@ class Gateway:
             await _cancelled(keeping)
             await self.supervisor.finish(self.settings.drain_seconds)
             await _cancelled(beating)
+            await self.heartbeat.leave()
             await _cancelled(watching)
             await self.http_client.aclose()
             if self.traces is not None:
                 await self.traces.aclose()
             await self.database.close()
-
-    async def _look_at_tokens(self) -> None:
-        """Once, as soon as the database can be asked."""
-        while True:
-            try:
-                return await report_unreadable(self.database, self.vault)
-            except StoreError:
-                await asyncio.sleep(self.settings.heartbeat_seconds)
 
 
 async def _cancelled(task: "asyncio.Task[None]") -> None:

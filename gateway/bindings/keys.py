@@ -4,6 +4,7 @@ Replicas publish the ids of their keys with the heartbeat. Rings differ during a
 stopped is encrypting under a key that a living replica does not have, which would take its applications away from it.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -14,6 +15,7 @@ from gateway.bindings.vault import TokenFault, TokenUnreadable, Vault
 from gateway.domain.audit import Act, Actor, Entry, TargetKind
 from gateway.store import audit, leases, tokens
 from gateway.store.database import Database
+from gateway.store.errors import StoreError
 from gateway.store.leases import ReplicaRow
 from gateway.store.tokens import TokenRow
 
@@ -65,12 +67,17 @@ async def unreadable_tokens(db: Database, vault: Vault) -> AsyncIterator[Unreada
             yield UnreadableToken(row, fault)
 
 
-async def report_unreadable(db: Database, vault: Vault) -> None:
-    """Say in the log which tokens do not open: when a replica starts, before anybody finds out by asking (O-36)."""
-    async for token in unreadable_tokens(db, vault):
-        whose = "moderator" if token.row.of_moderator else "application_id"
-        named = token.row.name if token.row.of_moderator else str(token.row.owner_id)
-        _log.error("token_unreadable", **{whose: named}, fault=token.fault.value, key_id=token.row.key_id)
+async def report_unreadable(db: Database, vault: Vault, *, pause_seconds: float) -> None:
+    """Say in the log which tokens do not open, once: when a replica starts, as soon as the database can be asked (O-36)."""
+    while True:
+        try:
+            async for token in unreadable_tokens(db, vault):
+                whose = "moderator" if token.row.of_moderator else "application_id"
+                named = token.row.name if token.row.of_moderator else str(token.row.owner_id)
+                _log.error("token_unreadable", **{whose: named}, fault=token.fault.value, key_id=token.row.key_id)
+            return
+        except StoreError:
+            await asyncio.sleep(pause_seconds)
 
 
 async def rekey(db: Database, vault: Vault, *, lease_seconds: float, dry_run: bool, actor: Actor) -> Rekeyed:

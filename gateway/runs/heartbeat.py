@@ -17,9 +17,12 @@ from gateway.domain.ids import AttemptToken, RunId
 from gateway.domain.raised_at import raised_at
 from gateway.store import leases as store
 from gateway.store.database import Database
+from gateway.store.errors import StoreError
 
 _AGAIN_SECONDS: Final = 0.2
 """A failed beat is tried again at once, nearly: a database that refuses quickly must not be hammered."""
+
+_LEAVE_SECONDS: Final = 1.0
 
 _log: Final[structlog.stdlib.BoundLogger] = structlog.get_logger("gateway.runs.heartbeat")
 
@@ -74,3 +77,10 @@ class Heartbeat:
         if self._good_since is None:
             self._good_since = sent_at
         return True
+
+    async def leave(self) -> None:
+        """After the last beat, with no run held: nobody counts with this replica and its keys any more. Else a lease does it."""
+        try:
+            await store.leave(self.database, self.replica_id, deadline_seconds=_LEAVE_SECONDS)
+        except StoreError as error:
+            _log.warning("leave_failed", error=type(error).__name__)

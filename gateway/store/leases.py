@@ -14,6 +14,7 @@ from gateway.store.statements import statement
 
 _BEAT: Final = statement("leases.beat")
 _REPLICAS: Final = statement("leases.replicas")
+_LEAVE: Final = statement("leases.leave")
 _RELEASE_EXPIRED: Final = statement("leases.release_expired")
 _EXPIRE: Final = statement("leases.expire")
 
@@ -63,6 +64,11 @@ async def beat(
 async def replicas(db: Database, *, lease_seconds: float) -> list[ReplicaRow]:
     """The replicas that live, the oldest first."""
     return await db.all(_REPLICAS, ReplicaRow, {"lease_seconds": lease_seconds}, reading=True)
+
+
+async def leave(db: Database, replica_id: UUID, *, deadline_seconds: float) -> None:
+    """Say that this replica lives no more; it holds no run."""
+    await db.execute(_LEAVE, {"replica_id": replica_id}, deadline_seconds=deadline_seconds)
 
 
 async def release_expired(db: Database) -> list[ExpiredRow]:

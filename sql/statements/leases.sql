@@ -16,6 +16,10 @@ from replica p
 where p.heartbeat_at > clock_timestamp() - make_interval(secs => %(lease_seconds)s::double precision)
 order by p.started_at, p.replica_id
 
+-- name: leave
+-- A replica that has finished is not one that lives.
+delete from replica where replica_id = %(replica_id)s::uuid
+
 -- name: release_expired
 -- Runs that were admitted by a process that is gone: nothing was sent, for the fence needs the lease.
 with due as (

@@ -141,7 +141,7 @@ async def test_o36_what_does_not_open_is_told_and_stops_nothing_else(world: Worl
         assert done.moved == moved
         assert {token.row.name: token.fault.value for token in done.unreadable} == {"damaged": "damaged", "lost": "no_key"}
     with capture_logs() as logged:
-        await keys.report_unreadable(world.database, Vault(KeyRing([NEW])))
+        await keys.report_unreadable(world.database, Vault(KeyRing([NEW])), pause_seconds=1.0)
     assert {(line["event"], line["application_id"], line["fault"]) for line in logged} == {
         ("token_unreadable", str(damaged), "damaged"),
         ("token_unreadable", str(lost), "no_key"),

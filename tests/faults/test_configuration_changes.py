@@ -16,6 +16,7 @@ import pytest
 
 from gateway.admission.moderation import Asked, Judgement, Provider
 from gateway.domain.ids import ApplicationId
+from tests.support.native_upstream import TOKEN, NativeUpstream, native_upstream
 from tests.support.scripted_upstream import Answer, Frame, Script, event, finished, gate, message, started
 from tests.support.stack import Client, Replica, Stack
 
@@ -361,3 +362,75 @@ async def test_a_rotation_between_runs_keeps_conversations(database_url: str) ->
         assert old not in {request.header("authorization") for request in it.stack.upstream.requests[before:]}
         assert await it.blocked() is None
         assert NEW_TOKEN not in json.dumps((await it.olga.get("/api/operator/audit")).json())
+
+
+# --- waiting for a decision ---------------------------------------------------------------------------------------------------------------
+
+ASSISTANT: Final = {"backend_type": "langchain", "langchain": {"assistant_id": "agent", "human_input": True}}
+ANOTHER: Final = {"backend_type": "langchain", "langchain": {"assistant_id": "other", "human_input": True}}
+
+
+@asynccontextmanager
+async def asking(database_url: str) -> AsyncIterator[tuple[Scene, NativeUpstream, dict[str, Any]]]:
+    """An application of the native profile, and a run of it that waits for a decision."""
+    async with native_upstream() as upstream, scene(database_url) as it:
+        it.application = await it.stack.application_of(upstream.base_url, TOKEN)
+        await it.admitted("please")
+        run = await it.over()
+        assert run["execution"] == "waiting"
+        yield it, upstream, run
+
+
+async def decided(it: Scene, run: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    answer = await it.ada.decide(it.application, run["run_id"], run["interrupt"]["interrupt_id"], str(uuid4()), "approve")
+    return answer.status_code, answer.json()
+
+
+async def test_a_rotation_while_a_run_waits_delivers_the_decision_with_the_new_token(database_url: str) -> None:
+    async with asking(database_url) as (it, upstream, run):
+        assert (await it.set_token())[0] == 200
+        status, resume = await decided(it, run)
+        assert status == 202, resume
+        it.run_id = resume["run_id"]
+        assert (await it.over())["execution"] == "succeeded"
+        assert len(upstream.acts) == 1
+        assert await it.sql("select token_version from run where kind = 'resume'") == [(2,)]
+
+
+async def test_a_waiting_run_of_a_disabled_application_takes_its_decision_once_it_is_enabled(database_url: str) -> None:
+    async with asking(database_url) as (it, upstream, run):
+        assert (await it.app(enabled=False))[0] == 200
+        status, problem = await decided(it, run)
+        assert (status, problem["code"], upstream.acts) == (409, "app_disabled", [])
+        assert (await it.run())["interrupt"] == run["interrupt"]
+        assert (await it.app(enabled=True))[0] == 200
+        status, resume = await decided(it, run)
+        assert status == 202, resume
+        it.run_id = resume["run_id"]
+        assert ((await it.over())["execution"], len(upstream.acts)) == ("succeeded", 1)
+
+
+async def test_a_waiting_run_whose_binding_was_ended_takes_no_decision_any_more(database_url: str) -> None:
+    async with asking(database_url) as (it, upstream, run):
+        for config in (ANOTHER, ASSISTANT):
+            assert (await it.app(config=config))[0] == 200
+            status, problem = await decided(it, run)
+            assert (status, problem["code"], upstream.acts) == (409, "binding_invalidated", [])
+            assert (await it.run())["execution"] == "waiting"
+            assert await it.blocked() == "binding_invalidated"
+        status, problem = await it.app(config={"backend_type": "langchain", "langchain": {"assistant_id": "agent"}})
+        assert (status, problem["code"]) == (409, "backend_type_fixed")
+
+
+async def test_a_decision_under_way_is_in_the_way_of_every_change(database_url: str) -> None:
+    async with asking(database_url) as (it, upstream, run):
+        upstream.hold()
+        status, resume = await decided(it, run)
+        assert status == 202, resume
+        await upstream.received(2)
+        for change in (it.app(config=ANOTHER), it.set_token(), it.provider(base_url=f"{upstream.base_url}/v2")):
+            status, problem = await change
+            assert (status, problem["code"], [one["run_id"] for one in problem["runs"]]) == (409, "change_blocked", [resume["run_id"]])
+        upstream.let_go()
+        it.run_id = resume["run_id"]
+        assert ((await it.over())["execution"], len(upstream.acts)) == ("succeeded", 1)
