@@ -1,5 +1,6 @@
 """Small pure values of the domain that have no page of their own: who acted, submissions, refusals, times, fault points."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from uuid import UUID
 
@@ -7,12 +8,13 @@ import pytest
 
 from gateway.domain import fault_points
 from gateway.domain.audit import THE_GATEWAY, Act, Entry, TargetKind, cli_actor, web_actor
+from gateway.domain.confirmation import Action, Answer
 from gateway.domain.fault_points import FAULT_POINTS, FaultPoint, Kind, Moment, Step, pass_by, through
 from gateway.domain.faults import invalid
-from gateway.domain.ids import ConversationId, RunId, SubmissionId, is_opaque_id, uuid_of
+from gateway.domain.ids import ClientThread, ConversationId, InterruptId, RunId, SubmissionId, is_opaque_id, uuid_of
 from gateway.domain.problems import PROBLEMS, Code
 from gateway.domain.raised_at import raised_at
-from gateway.domain.submission import Submission, Submitted
+from gateway.domain.submission import Decision, Submission, Submitted
 from gateway.domain.times import rfc3339
 
 ONE, OTHER = UUID(int=1), UUID(int=2)
@@ -46,6 +48,24 @@ def test_a_submission_is_replayed_by_the_same_text_to_the_same_target() -> None:
     later = Submitted(RunId(ONE), ConversationId(ONE), False, submission().fingerprint())
     assert later.is_replayed_by(submission(target=ONE))
     assert not later.is_replayed_by(submission())
+
+
+def decision(run: UUID = ONE, interrupt: UUID = ONE, action: Action = Action.APPROVE, comment: str | None = None) -> Decision:
+    return Decision(SubmissionId("s1"), RunId(run), InterruptId(interrupt), Answer(action, comment))
+
+
+def test_a_decision_is_replayed_by_the_same_answer_to_the_same_question() -> None:
+    first = Submitted(RunId(OTHER), ConversationId(ONE), False, decision().fingerprint())
+    assert first.is_replayed_by(decision())
+    others = (decision(OTHER), decision(interrupt=OTHER), decision(action=Action.REJECT), decision(comment=""), submission())
+    assert not any(first.is_replayed_by(other) for other in others)
+
+
+def test_a_submission_by_the_clients_name_of_a_conversation_is_replayed_under_that_name_only() -> None:
+    named = replace(submission(), client_thread=ClientThread("mine"))
+    first = Submitted(RunId(ONE), ConversationId(ONE), True, named.fingerprint())
+    assert first.is_replayed_by(named)
+    assert not any(first.is_replayed_by(other) for other in (submission(), replace(named, client_thread=ClientThread("other"))))
 
 
 def test_a_refusal_names_the_field_and_the_rule_and_no_value() -> None:
