@@ -1,5 +1,5 @@
 #!/bin/sh
-# Checks run.pml and outage.pml with SPIN, and prints one row a line: name, model, what is said, result, states, seconds.
+# Checks run.pml, decision.pml and outage.pml with SPIN, and prints one row a line: name, model, what is said, result, states, seconds.
 #   sh check.sh              every line; exit status 1 when one comes out other than expected
 #   sh check.sh base         the code as built
 #   sh check.sh quick        the code as built, without the lines that search for a minute or more
@@ -31,6 +31,9 @@ built_lookup|quick|run|ever|holds|I3c look-ups alone settle|-DL_LOOKUP -DNO_OPER
 built_text|quick|run|ever|holds|I4 whole text is saved|-DL_TEXT
 built_pending|quick|run|ever|holds|I4 what is pending is saved|-DL_PENDING
 built_opens|quick|run|ever|holds|the conversation opens again|-DL_OPENS
+built_decision|quick|decision|all|holds|every assertion|
+built_claim_freed|quick|decision|ever|holds|D5 what was not sent lets go of its question|-DLIVE
+built_claim_moves|quick|decision|ever|holds|D6 no claim hangs on a run that nobody moves|-DLIVE2
 built_outage|quick|outage|all|holds|I8 a living owner is not expired|
 no_window|weak|run|first|fails: I1b|the gate asks no clock|-DR_WINDOW=0 -DONLY=2
 clock_anew|weak|run|first|fails: I1b|the clock is started with each fence|-DR_CLOCK=0 -DFENCES=2 -DONLY=2
@@ -60,11 +63,20 @@ nothing_is_failed|weak|run|first|fails: I2u|a look-up of 404 ends the run|-DR_40
 failed_look_up_saves|weak|run|first|fails: I4b|a failed look-up saves what was seen|-DR_LKFAIL=0 -DONLY=7
 refund_unguarded|weak|run|first|fails: I6|released and refunded whatever it is|-DR_REFUND=0 -DONLY=10
 save_unguarded|weak|run|first|fails: I4c|a save moves any row|-DR_SAVE=0 -DONLY=8
+claim_looks_first|weak|decision|first|fails: D1|the claim looks first and writes later|-DR_CLAIM=0 -DONLY=1
+claim_fenced_bare|weak|decision|first|fails: D1|the fence asks neither for state nor claim|-DR_FENCE=0 -DR_OURS=0 -DONLY=1
+claim_not_asked|weak|decision|first|fails: D4|the fence does not ask for the question|-DR_OURS=0 -DONLY=4
+claim_no_window|weak|decision|first|fails: D2|the gate asks no clock|-DR_WINDOW=0 -DONLY=2
+claim_two_steps|weak|decision|ever|fails: cycle|D5 release and freeing are two commits|-DLIVE -DR_CLEARTX=0
+claim_kept|weak|decision|ever|fails: cycle|D5 not_executed keeps the claim|-DLIVE -DR_CLEARNE=0
+claim_given_back|weak|decision|first|fails: D1|unknown gives the claim back|-DR_CLEARUNK=0 -DONLY=1
 no_grace|weak|outage|first|fails: I8|expires at once after an outage|-DR_GRACE=0
 no_fresh|weak|outage|first|fails: I8|a fresh reconciler expires at once|-DR_FRESH=0
 slow_heartbeat|weak|outage|first|fails: I8|heartbeat 10 s, lease 30 s|-DPERIOD=2
 index_covers|covered|run|all|holds|I2 by the index alone|-DATTEMPTS_MADE=3 -DR_SLOT=0 -DONLY=3
 window_covers|covered|run|all|holds|every assertion but I8w, the fence renews nothing|-DATTEMPTS_MADE=3 -DR_RENEW=0 -DWITHOUT_I8W
+claim_fence_state|covered|decision|all|holds|every assertion, the fence moves any row|-DR_FENCE=0
+claim_no_slot|covered|decision|all|holds|every assertion, the block is not asked|-DR_SLOT=0
 beat_later|covered|outage|all|holds|I8 a failed beat waits a period|-DR_AGAIN=0
 TABLE
 }
@@ -88,8 +100,8 @@ wanted() { # name part
 
 verdict() { # exit status of the search, its output in ./out
   if grep -q 'assertion violated' out; then
-    if grep -q 'assertion violated (*I[0-9]' out; then
-      echo "fails: $(sed -n 's/.*assertion violated (*\(I[0-9a-z]*\)_.*/\1/p' out | head -1)"
+    if grep -q 'assertion violated (*[DI][0-9]' out; then
+      echo "fails: $(sed -n 's/.*assertion violated (*\([DI][0-9a-z]*\)_.*/\1/p' out | head -1)"
     else
       echo "fails: I8"
     fi

@@ -13,7 +13,7 @@ from tests.support.require import missing
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 MODEL: Final = ROOT / "docs" / "model"
-SCHEDULES: Final = ROOT / "tests" / "faults" / "test_schedules.py"
+SCHEDULES: Final = (ROOT / "tests" / "faults" / "test_schedules.py", ROOT / "tests" / "faults" / "test_decisions.py")
 ASSUMED: Final = {"R_STALL"}
 """What the model assumes of the world, and no line of code can give."""
 
@@ -32,7 +32,8 @@ def lines() -> dict[str, tuple[str, set[str]]]:
 
 def schedules() -> str:
     """What the tests say that they replay: the first words of their docstrings."""
-    tests = [node for node in ast.parse(SCHEDULES.read_text("utf-8")).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    nodes = [node for file in SCHEDULES for node in ast.parse(file.read_text("utf-8")).body]
+    tests = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     return "\n".join((ast.get_docstring(node) or "").partition(":")[0] for node in tests if node.name.startswith("test_"))
 
 

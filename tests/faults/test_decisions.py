@@ -1,9 +1,10 @@
 """Decisions that race: for one question one effect, and the loser is told who won (contract E6, E7, field case O-40)."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID, uuid4
 
@@ -11,6 +12,7 @@ import httpx
 import psycopg
 import pytest
 
+from gateway.domain.fault_points import FaultPoint, Moment, Step
 from gateway.domain.ids import ApplicationId
 from tests.support.native_upstream import TOKEN, NativeUpstream, native_upstream
 from tests.support.stack import Client, Replica, Stack
@@ -38,6 +40,10 @@ select verdict, blocked from admit_v2(
     sha256('x'), null, '{none}', '{null}', '{0}')
 """
 _EXPIRE: Final = "update interrupt set expires_at = clock_timestamp() where interrupt_id = %(interrupt)s returning 'admitted'"
+_RELEASE: Final = """
+update run set execution = 'released', user_slot = null, application_slot = null, lease_until = null, finished_at = now()
+where kind = 'resume' and execution = 'reserved'
+"""
 _WAITING: Final = """
 with run_ids as (select gen_random_uuid() as run_id, gen_random_uuid() as conversation_id, gen_random_uuid() as interrupt_id),
 c as (
@@ -154,6 +160,7 @@ async def claims(database_url: str, anyio_backend: str) -> AsyncIterator[Claims]
 
 @pytest.mark.parametrize("second", ["approve", "reject"])
 async def test_o40_two_decisions_claim_one_question(claims: Claims, second: str) -> None:
+    """R_CLAIM, claim_looks_first: one of two at once has the question, and the other is told whose it is."""
     for _ in range(ROUNDS):
         waiting = await claims.waiting()
         one, two = await claims.at_once((_DECIDE, {**waiting, "action": "approve"}), (_DECIDE, {**waiting, "action": second}))
@@ -161,10 +168,7 @@ async def test_o40_two_decisions_claim_one_question(claims: Claims, second: str)
         assert (won[0], lost[0]) == ("admitted", "interrupt_not_pending")
         assert await claims.resumes(waiting) == [won[1]]
         assert await claims.answered_by(waiting) == won[1] == lost[2]
-        await claims.one.execute(
-            "update run set execution = 'released', user_slot = null, application_slot = null, finished_at = now(),"
-            " lease_until = null where kind = 'resume' and execution = 'reserved'"
-        )
+        await claims.one.execute(_RELEASE)
         assert await claims.answered_by(waiting) is None, "proven never sent: it can be answered again"
 
 
@@ -186,6 +190,23 @@ async def test_a_decision_and_a_new_message(claims: Claims) -> None:
         assert message[0] == "conversation_refused"
         assert message[1] in ("waiting_for_decision", "run_active")
         assert len(await claims.resumes(waiting)) == 1
+
+
+async def test_a_release_that_cannot_let_go_of_the_question_is_none(claims: Claims) -> None:
+    """R_CLEARTX, claim_two_steps: the two are one commit, so that no crash falls between them."""
+    waiting = await claims.waiting()
+    decided, _ = await claims.at_once((_DECIDE, {**waiting, "action": "approve"}), ("select 'admitted' where %(run)s is not null", waiting))
+    await claims.one.execute(
+        "create function test_keeps() returns trigger language plpgsql as $$ begin raise exception 'kept'; end $$;"
+        " create trigger test_keeps before update on run for each row"
+        " when (old.answered_by is not null and new.answered_by is null) execute function test_keeps()"
+    )
+    with pytest.raises(psycopg.errors.RaiseException):
+        await claims.one.execute(_RELEASE)
+    assert await claims.answered_by(waiting) == decided[1]
+    await claims.one.execute("drop trigger test_keeps on run")
+    await claims.one.execute(_RELEASE)
+    assert await claims.answered_by(waiting) is None
 
 
 async def test_a_replica_of_the_version_before_refuses_what_it_does_not_know(claims: Claims) -> None:
@@ -318,6 +339,86 @@ async def test_a_comment_is_moderated_bounded_and_delivered(database_url: str) -
         assert await scene.rows("select count(*) from item where role = 'user'") == [(1,)]
 
 
+# --- between the claim and the answer -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Held:
+    """A replica that holds where a test says, and whose clock the test moves."""
+
+    point: FaultPoint
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    go_on: asyncio.Event = field(default_factory=asyncio.Event)
+    later: float = 0.0
+
+    async def at(self, point: FaultPoint) -> None:
+        if point == self.point and not self.reached.is_set():
+            self.reached.set()
+            await self.go_on.wait()
+
+    def clock(self) -> float:
+        return time.monotonic() + self.later
+
+
+async def held_decision(scene: Scene, held: Held) -> tuple[Replica, dict[str, Any], dict[str, Any]]:
+    """A decision on a replica of its own, held; with the run that waits and the resume run."""
+    run = await scene.waiting("s")
+    replica = await scene.stack.replica(scene.stack.settings(**SETTINGS), at=held.at, clock=held.clock)
+    answer = await replica.client("ada").decide(scene.application, run["run_id"], run["interrupt"]["interrupt_id"], "d1", "approve")
+    async with asyncio.timeout(30):
+        await held.reached.wait()
+    return replica, run, answer.json()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("update interrupt set expires_at = clock_timestamp()", "interrupt_expired"),
+        ("update run set answered_by = null where kind = 'task'", "interrupt_changed"),
+        ("update account set state = 'suspended' where subject = 'ada'", "rights_changed"),
+    ],
+)
+async def test_the_fence_of_a_decision_asks_again(scene: Scene, change: str, reason: str) -> None:
+    """R_OURS, claim_not_asked, claim_fenced_bare: nothing is sent for a question that is over, expired or answered by another."""
+    held = Held(FaultPoint(Moment.BEFORE, Step.FENCE))
+    await held_decision(scene, held)
+    await scene.rows(change)
+    held.go_on.set()
+    async with asyncio.timeout(30):
+        while (state := (await scene.rows("select execution, reason from run where kind = 'resume'"))[0])[0] == "reserved":
+            await asyncio.sleep(0.02)
+    assert state == ("released", reason)
+    assert (len(scene.upstream.posts), scene.upstream.acts) == (1, [])
+    assert await scene.rows("select answered_by from run where kind = 'task'") == [(None,)]
+
+
+async def test_the_fence_of_a_decision_sees_that_the_run_was_closed(scene: Scene) -> None:
+    """R_OURS, claim_not_asked: an operator closed the run that waited."""
+    held = Held(FaultPoint(Moment.BEFORE, Step.FENCE))
+    replica, run, resume = await held_decision(scene, held)
+    operator = scene.replicas[0].client("root", roles=("operator",))
+    body = {"outcome": "failed", "reason": "nobody decided"}
+    closed = await operator.http.post(f"/api/operator/runs/{run['run_id']}/resolve", json=body, headers=operator.headers)
+    assert closed.status_code == 200
+    held.go_on.set()
+    after = await replica.client("ada").until_over(scene.application, resume["run_id"])
+    assert (after["execution"], after["reason"]) == ("released", "interrupt_changed")
+    assert scene.upstream.acts == []
+
+
+async def test_a_decision_that_slept_over_its_window_is_not_sent(scene: Scene) -> None:
+    """R_WINDOW, claim_no_window: it is released with proof, and the question can be answered again."""
+    held = Held(FaultPoint(Moment.BEFORE, Step.POST))
+    replica, run, resume = await held_decision(scene, held)
+    held.later = 60.0
+    held.go_on.set()
+    after = await replica.client("ada").until_over(scene.application, resume["run_id"])
+    assert (after["execution"], after["reason"]) == ("released", "not_sent")
+    assert len(scene.upstream.posts) == 1
+    again = await scene.decide(0, run, "d2", "approve")
+    assert (await scene.tab(0).until_over(scene.application, again.json()["run_id"]))["execution"] == "succeeded"
+
+
 # --- what nobody saw arrive -----------------------------------------------------------------------------------------------------------
 
 
@@ -347,6 +448,7 @@ async def test_what_was_taken_unseen_is_found_and_never_sent_again(scene: Scene,
 
 
 async def test_a_decision_that_changed_nothing_is_not_believed(scene: Scene) -> None:
+    """R_CLEARUNK, claim_given_back: what is unknown keeps its claim, whoever else would decide."""
     run = await scene.waiting("s")
     scene.upstream.ignores_answers = True
     decided = await scene.decide(0, run, "d1", "approve")
@@ -429,3 +531,23 @@ async def test_a_replica_that_is_lost_while_it_waits_for_the_agent(scene: Scene)
     assert b'"outcome":{"type":"interrupt"' in raw
     decided = await scene.decide(1, run, "d", "reject")
     assert (await scene.tab(1).until_over(scene.application, decided.json()["run_id"]))["execution"] == "succeeded"
+
+
+async def test_what_an_operator_says_was_never_executed_can_be_decided_again(scene: Scene) -> None:
+    """R_CLEARNE, claim_kept: closed as not_executed lets go of the question."""
+    run = await scene.waiting("s")
+    scene.upstream.fails_posts = True
+    decided = await scene.decide(0, run, "d1", "approve")
+    resume = await scene.tab(0).until_over(scene.application, decided.json()["run_id"])
+    assert (resume["execution"], resume["reason"]) == ("unknown", "bad_response")
+    assert (await scene.tab(0).run(scene.application, run["run_id"]))["answered_by"] == resume["run_id"]
+    await scene.rows("update run set fence_at = fence_at - interval '1 day' where kind = 'resume'")
+    operator = scene.replicas[0].client("root", roles=("operator",))
+    body = {"outcome": "not_executed", "reason": "the service has no such run"}
+    closed = await operator.http.post(f"/api/operator/runs/{resume['run_id']}/resolve", json=body, headers=operator.headers)
+    assert closed.status_code == 200, closed.text
+    assert (await scene.tab(0).run(scene.application, run["run_id"]))["answered_by"] is None
+    scene.upstream.fails_posts = False
+    again = await scene.decide(1, run, "d2", "reject")
+    assert (await scene.tab(1).until_over(scene.application, again.json()["run_id"]))["execution"] == "succeeded"
+    assert [answer for _, answer in scene.upstream.acts] == [{"action": "reject"}]

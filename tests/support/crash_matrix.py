@@ -65,7 +65,15 @@ RESUME_STEPS: Final = (
 )
 """Those of a resume run on its way from a decision to its end: tests/faults/test_crash_approval.py."""
 CASES: Final = tuple(Case(point, fault) for point in FAULT_POINTS if point.step in STEPS for fault in FAULTS[point.step.kind])
-RESUME_CASES: Final = tuple(Case(point, fault) for point in FAULT_POINTS if point.step in RESUME_STEPS for fault in FAULTS[point.step.kind])
+_LAST_CALL: Final = Step.VERDICT
+"""What a run last asks of upstream: no connection to it is left to be closed after that."""
+RESUME_CASES: Final = tuple(
+    Case(point, fault)
+    for point in FAULT_POINTS
+    if point.step in RESUME_STEPS
+    for fault in FAULTS[point.step.kind]
+    if fault is Fault.KILL or point != FaultPoint(Moment.AFTER, _LAST_CALL)
+)
 
 
 def in_covering_set(case: Case) -> bool:
@@ -73,6 +81,8 @@ def in_covering_set(case: Case) -> bool:
     alternate, so that each point, each fault, and each pair of a step and a fault, a step and a moment, a fault and a moment is run.
     """
     steps, faults = list(Step), FAULTS[case.point.step.kind]
+    if case.point.step is _LAST_CALL and case.fault is not Fault.KILL:
+        return case.point.moment is Moment.BEFORE
     moment = tuple(Moment)[(steps.index(case.point.step) + faults.index(case.fault)) % 2]
     return case.point.moment is moment
 
@@ -112,8 +122,14 @@ def _table(title: str | None, kind: Kind, steps: Sequence[Step]) -> list[str]:
     lines = ["", *([title, ""] if title else []), f"| step | {' | '.join(heads)} |", f"|{' --- |' * (len(heads) + 1)}"]
     for step in (step for step in steps if step.kind is kind):
         cases = [Case(FaultPoint(moment, step), fault) for moment in Moment for fault in faults]
-        lines.append(f"| `{step.value}` | {' | '.join('**CI**' if in_covering_set(case) else '*all*' for case in cases)} |")
+        lines.append(f"| `{step.value}` | {' | '.join(map(_mark, cases))} |")
     return lines
+
+
+def _mark(case: Case) -> str:
+    if case not in CASES and case not in RESUME_CASES:
+        return "-"
+    return "**CI**" if in_covering_set(case) else "*all*"
 
 
 if __name__ == "__main__":

@@ -53,6 +53,8 @@ class NativeUpstream:
         self.prompt: dict[str, Any] = dict(PROMPT)
         self.loses_responses = False
         """Executes, and answers 500."""
+        self.fails_posts = False
+        """Answers 500, and nothing was done."""
         self.ignores_answers = False
         """Takes a decision with 200, and nothing happens."""
         self.tells_metadata = True
@@ -109,6 +111,8 @@ class NativeUpstream:
         thread = self.threads[thread_id]
         self.posts.append(body["metadata"]["gateway_mark"])
         self.changed.set()
+        if self.fails_posts:
+            return JSONResponse({"detail": "secret=abc123"}, 500)
         if thread.active:
             return JSONResponse({"detail": "Thread is already running a task"}, 409)
         thread.active = True
