@@ -17,6 +17,14 @@ with due as (
     delete from item i using due d where i.conversation_id = d.conversation_id returning 1
 ), snapshots as (
     delete from snapshot s using due d, run r where r.conversation_id = d.conversation_id and s.run_id = r.run_id returning 1
+), questions as (
+    update interrupt q set title = '-', description = ''
+    from due d, run r
+    where r.conversation_id = d.conversation_id and q.run_id = r.run_id
+), comments as (
+    update decision a set comment = null
+    from due d, run r
+    where r.conversation_id = d.conversation_id and a.run_id = r.run_id and a.comment is not null
 ), erased as (
     update conversation c set erased_at = clock_timestamp(), title = '-'
     from due d where c.conversation_id = d.conversation_id returning 1

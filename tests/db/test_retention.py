@@ -53,12 +53,22 @@ async def test_what_was_deleted_is_erased_and_a_replay_never_executes(database_u
         application, replica = await stack.application(), await stack.replica()
         kept, gone, recent = [await said(replica, application, f"s{n}") for n in range(3)]
         await deleted(replica, application, gone)
+        asked = f"from run where conversation_id = '{gone}'"
+        sql(
+            database_url,
+            "insert into interrupt (interrupt_id, run_id, native_id, title, description, comment_max_chars, digest)"
+            f" select gen_random_uuid(), run_id, 'n', 'canary', 'canary', 10, sha256('x') {asked}",
+            "insert into decision (run_id, interrupt_id, action, comment)"
+            f" select run_id, (select interrupt_id from interrupt), 'approve', 'canary' {asked}",
+        )
         sql(database_url, AGED)
         await deleted(replica, application, recent)
         before, executions = counts(database_url), stack.upstream.counts().executions
+        assert sql(database_url, "select title, comment from interrupt, decision") == [("canary", "canary")]
         metrics = Metrics()
         await Retention(stack.database, 7, None, None, metrics).round()
         after = counts(database_url)
+        assert sql(database_url, "select title, description, comment from interrupt, decision") == [("-", "", None)]
         assert {table: before[table] - after[table] for table in before} == {**dict.fromkeys(before, 0), "item": 4, "snapshot": 1}
         assert sql(database_url, "select conversation_id from conversation where erased_at is not null") == [(UUID(gone),)]
         assert b'gateway_retention_removed_total{table="item"} 4.0' in metrics.text(())
@@ -206,11 +216,14 @@ async def test_a_beginning_that_the_trail_does_not_name_is_found(database: Datab
     assert (found.broken_audit_id, found.why) == (2, "beginning_not_recorded")
 
 
-ERASED = {"conversation.title", "item.text", "snapshot.body"}
+ERASED = {"conversation.title", "item.text", "snapshot.body", "interrupt.title", "interrupt.description", "decision.comment"}
 KEPT = {
     "binding": {"thread_id", "endpoint_fingerprint", "fingerprint"},
     "conversation": {"blocked_reason"},
+    "conversation_alias": {"client_thread"},  # the client's id of it, so that its name is not used again
+    "decision": {"action"},
     "evidence": {"kind"},
+    "interrupt": {"native_id", "digest"},
     "item": {"type", "role", "name", "status"},  # their rows go
     "moderation_verdict": {"submission_id", "text_kind", "text_sha256", "provider", "version", "outcome", "fault", "mode"},
     "quota_charge": {"bucket"},
