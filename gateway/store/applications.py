@@ -142,8 +142,12 @@ async def list_all(db: Database) -> list[ApplicationRow]:
 
 
 async def lock(tx: Transaction, which: Which) -> ApplicationRow | None:
-    """The application under the lock that admission takes: no run of it is admitted until the transaction ends."""
-    return await tx.one(_LOCK, ApplicationRow, which_params(which))
+    """The application under the lock that admission takes: no run of it is admitted until the transaction ends.
+
+    It is read after the lock, in a statement of its own: what waited for the lock would see its provider as it was before.
+    """
+    locked = await tx.one(_LOCK, _Locked, which_params(which))
+    return None if locked is None else await tx.one(_ONE, ApplicationRow, which_params(locked.application_id))
 
 
 async def lock_of_provider(tx: Transaction, provider_id: UUID) -> list[UUID]:

@@ -41,17 +41,10 @@ limit %(page_size)s::integer
 
 -- name: lock
 -- One application under the lock that admission takes.
-select
-    a.application_id, a.name, a.description, a.visibility, a.groups, a.owner_subject, a.users, a.backend_type, a.assistant_id,
-    a.human_input, a.app_type, a.is_marketplace_app, a.tags, a.enabled, a.config_version, a.token_version, a.token_ciphertext,
-    a.token_key_id, a.created_at, a.updated_at, a.provider_id, p.name as provider_name, p.base_url, p.enabled as provider_enabled,
-    application_closed_v2(a.backend_type, a.enabled, p.enabled, a.token_ciphertext is not null) as closed,
-    (select count(*) from run r where r.application_id = a.application_id and r.application_slot is not null and r.execution = 'unknown')
-        as unknown_runs
+select a.application_id
 from application a
-join provider p on p.provider_id = a.provider_id
 where a.application_id = %(id)s::uuid or a.name = %(name)s::text
-for no key update of a
+for no key update
 
 -- name: lock_of_provider
 -- All applications of a provider under the lock that admission takes.

@@ -334,6 +334,24 @@ async def test_a_change_waits_for_an_admission_and_then_sees_its_run(world: Worl
     assert str(run_id) in str(refusal.extra)
 
 
+async def test_a_change_that_waited_for_its_provider_to_move_goes_by_where_it_is_now(world: World) -> None:
+    """From P to Q, where P was at Q's address when it began to wait, and is elsewhere when it goes on: that is a move."""
+    application_id = await world.application()
+    await world.provider("same place", f"{BASE_URL}/")
+    run = await world.run_in(application_id, "succeeded", "saved")
+    with psycopg.connect(world.url) as moving:
+        moving.execute("select from application where application_id = %s for no key update", (application_id,))
+        changing = asyncio.create_task(applications.change(world.database, "app", ApplicationChange(provider="same place")))
+        await _until_waiting(world.url)
+        moving.execute("update provider set base_url = 'https://elsewhere.example' where name = 'provider'")
+        moving.execute("update application set config_version = 2, token_ciphertext = null, token_key_id = null")
+        moving.commit()
+        report = await changing
+    assert report == ChangeReport(("provider_id",), moved=True, token_dropped=False)
+    assert (await applications.find(world.database, "app")).config_version == 3
+    assert binding(world, run.conversation_id) is not None
+
+
 async def _until_waiting(url: str) -> None:
     """Return when some statement waits for a lock: the database says so."""
     with psycopg.connect(url, autocommit=True) as connection:
