@@ -5,6 +5,7 @@ operator asks, who sees one application and has a run and a conversation there, 
 """
 
 import asyncio
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ import pytest
 from tests.support.stack import Stack, token
 from tests.support.upstream_script import Answer, Script, finished, message, started
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(1500)]
 
 CHECKS = (
     "not_a_server_error",
@@ -47,17 +48,9 @@ def configuration(ids: Mapping[str, str]) -> str:
 async def asked(base_url: str, folder: Path, *arguments: str, headers: Mapping[str, str]) -> tuple[int, str]:
     """Exit status and report of one run of schemathesis."""
     sent = [part for name, text in headers.items() for part in ("-H", f"{name}: {text}")]
-    fixed = (
-        "--generation-database",
-        "none",
-        "--no-color",
-        "--request-timeout",
-        "20",
-        "--suppress-health-check",
-        "all",
-        "--warnings",
-        "off",
-    )
+    # One more try where a connection breaks: that the server ends none in the middle of an answer is seen in its own log.
+    network = ("--request-timeout", "20", "--request-retries", "1")
+    fixed = ("--generation-database", "none", "--no-color", "--suppress-health-check", "all", "--warnings", "off", *network)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "schemathesis.cli"),
         *("--config-file", str(folder / "schemathesis.toml"), "run", f"{base_url}/openapi.json"),
@@ -71,8 +64,10 @@ async def asked(base_url: str, folder: Path, *arguments: str, headers: Mapping[s
     return process.returncode or 0, out.decode()
 
 
-@pytest.mark.parametrize("examples", [5, pytest.param(100, marks=pytest.mark.slow)])
-async def test_any_request_gets_a_described_answer(database_url: str, tmp_path: Path, examples: int) -> None:
+@pytest.mark.parametrize("examples", [5, pytest.param(30, marks=pytest.mark.slow)])
+async def test_any_request_gets_a_described_answer(
+    database_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, examples: int
+) -> None:
     async with Stack.over(database_url) as stack:
         application_id = await stack.application()
         stack.upstream.use(Script(ag_ui=[Answer(frames=[*started(), *message("m1", "Hello"), finished()])]))
@@ -95,3 +90,4 @@ async def test_any_request_gets_a_described_answer(database_url: str, tmp_path: 
             arguments = (*chosen, "--max-examples", str(examples), "--seed", "1")
             status, report = await asked(replica.base_url, tmp_path, *arguments, headers=headers)
             assert status == 0, report
+            assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
