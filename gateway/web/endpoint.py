@@ -86,7 +86,11 @@ class Endpoint:
                 application_id = await self._application(call, claims)
                 return await caller.handler(call, await services.access.application(claims, application_id), application_id)
             case Submitter():
-                return await caller.handler(call, claims, await self._application(call, claims))
+                application_id = await self._application(call, claims)
+                if any(name.endswith("_id") and uuid_of(text) is None for name, text in call.path.items()):
+                    await services.access.application(claims, application_id)
+                    raise Refused(Code.NOT_FOUND)
+                return await caller.handler(call, claims, application_id)
             case Operator():
                 access = await services.access.account(claims)
                 if not access.operator:

@@ -33,6 +33,7 @@ BARE_NAMES = {"status", "data"}
 """Not used alone for a thing that is defined. A value may be called so where its type says which status, and that the data are bytes."""
 BARE_TYPES = {"status": {"int", "int | None", "LookupStatus", "ToolStatus"}, "data": {"bytes"}}
 BARE_EXCEPTIONS = {
+    ("gateway/admission/run_agent_input.py", "status"): "the member that AG-UI calls so",
     ("gateway/runs/frames.py", "status"): "makes the frame that interface.md calls the status of a run",
     ("gateway/store/history.py", "status"): "the column item.status: how far a tool step got",
     ("gateway/store/lookups.py", "status"): "the value of a LookupStatus, as text for SQL",

@@ -43,9 +43,20 @@ class Row:
     whom: For
     ok: int = 200
     code: str | None = None
-    body: Mapping[str, str] | None = None
+    body: Mapping[str, object] | None = None
     fresh: bool = False
 
+
+RUN_AGENT_INPUT: Final = {
+    "threadId": "a window",
+    "messages": [{"id": "m", "role": "user", "content": "hello"}],
+    "state": {},
+    "tools": [],
+    "context": [],
+    "forwardedProps": {},
+}
+SUBMISSION_IDS: Final = {"submit_run": "submission_id", "decide_run": "submission_id", "run_agent": "runId"}
+"""A fresh one for each call."""
 
 ROWS: Final[Mapping[str, Row]] = {
     "me": Row(For.ACCOUNTS),
@@ -56,6 +67,8 @@ ROWS: Final[Mapping[str, Row]] = {
     "refresh_run": Row(For.OWNERS, 202),
     "acknowledge_run": Row(For.OWNERS, 409, "nothing_to_acknowledge"),
     "watch_run": Row(For.OWNERS),
+    "decide_run": Row(For.OWNERS, 409, "interrupt_not_pending", body={"interrupt_id": str(uuid4()), "decision": "approve"}),
+    "run_agent": Row(For.APP_USERS, body=RUN_AGENT_INPUT),
     "usage": Row(For.APP_USERS),
     "list_conversations": Row(For.APP_USERS),
     "read_conversation": Row(For.OWNERS),
@@ -252,7 +265,8 @@ async def ask(estate: Estate, spec: RouteSpec, row: Row, caller: Caller, target:
     """The answer; of an event stream its head only."""
     content, kind = None, dict[str, str]()
     if row.body is not None:
-        submission = {"submission_id": str(uuid4())} if spec.name == "submit_run" else {}
+        name = SUBMISSION_IDS.get(spec.name)
+        submission = {} if name is None else {name: str(uuid4())}
         content, kind = json.dumps({**row.body, **submission}), {"Content-Type": "application/json"}
     headers = {**estate.headers(caller), **kind, "X-Request-Id": "matrix"}
     path = await estate.path(spec, row, caller, target)
