@@ -116,6 +116,17 @@ def full_unpaced(world: World, *, rounds: int, runs: int = 500) -> list[Finding]
     return [row]
 
 
+def full_cpu(world: World, *, rounds: int, runs: int = 500) -> list[float]:
+    """CPU seconds of the gateway for 1000 full runs, round by round: what a part of a run is a share of."""
+    with upstream(world) as up:
+        through = governed(world, "share", up, applications=_APPLICATIONS)
+        with gateway(world, through) as found:
+            [outcomes] = in_turns(
+                [_full_side(found, through.request, _UNPACED_AT_ONCE)], at_once=_UNPACED_AT_ONCE, runs=runs, rounds=rounds
+            )
+    return [outcome.cpu_seconds_per_1000 for outcome in outcomes]
+
+
 def _full_side(found: tuple[int, int], request: Callable[[int, int, str, str], bytes], users: int) -> Side:
     """Many users with one run each: a worker of the load is a user."""
     pid, port = found

@@ -35,7 +35,7 @@ create trigger test_note_change after update on run for each row
 _RUNS: Final = """
 select r.*, clock_timestamp() as now, s.body, s.sha256, s.complete, a.subject,
     (select count(*) from quota_rule q
-        where q.removed_at is null and (q.application_id is null or q.application_id = r.application_id)) as rules,
+        where r.kind = 'task' and q.removed_at is null and (q.application_id is null or q.application_id = r.application_id)) as rules,
     (select count(*) from evidence e where e.run_id = r.run_id and e.kind = 'fence') as fences,
     (select count(*) from evidence e where e.run_id = r.run_id and (
         e.kind = 'run_finished' and e.detail ->> 'outcome' = 'success'
@@ -217,7 +217,7 @@ def _item(row: dict[str, Any]) -> Item:
 
 
 def _charges(runs: dict[UUID, dict[str, Any]], charges: Sequence[dict[str, Any]], usage: Sequence[dict[str, Any]]) -> Iterable[str]:
-    """C4: one charge a run and rule, returned exactly for what was proven never sent; usage is what is charged and not returned."""
+    """C4: one charge a task and rule, none of a decision; returned exactly for what was never sent; usage is what is charged and kept."""
     number = Counter(charge["run_id"] for charge in charges)
     for run_id, run in runs.items():
         if number[run_id] != run["rules"]:
