@@ -46,15 +46,21 @@ cross join lateral conversation_block_v2(r.conversation_id) b
 order by p.since_at desc, r.run_id desc
 
 -- name: evidence
--- What is recorded about a run, oldest first; of more than the limit the newest.
-select e.at, e.kind, e.detail
+-- What is recorded about a run, oldest first; of more than the limit the newest. The verdicts that admitted its text come before all else.
+select f.at, f.kind, f.detail
 from (
-    select e.evidence_id, e.at, e.kind, e.detail from evidence e
+    select 0 as part, v.verdict_id as id, v.at, 'moderated' as kind, jsonb_strip_nulls(jsonb_build_object(
+        'provider', v.provider, 'version', v.version, 'outcome', v.outcome, 'duration_seconds', v.duration_seconds,
+        'text_kind', v.text_kind, 'text_sha256', encode(v.text_sha256, 'hex'))) as detail
+    from moderation_verdict v
+    where v.run_id = %(run_id)s::uuid
+    union all
+    (select 1, e.evidence_id, e.at, e.kind, e.detail from evidence e
     where e.run_id = %(run_id)s::uuid
     order by e.evidence_id desc
-    limit %(limit)s::integer
-) e
-order by e.evidence_id
+    limit %(limit)s::integer)
+) f
+order by f.part, f.id
 
 -- name: text
 -- What the user wrote and what is stored of the answer; not of a conversation that its owner deleted.

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import hashlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -158,7 +159,10 @@ async def test_a_run_with_its_evidence_what_it_blocks_and_which_acts_it_allows(d
         assert run["unresolved"] is True
         assert run["blocks"] == {"conversation": "run_active", "slots": True, "app_changes": True}
         # "started" is a fact of its own only where it was committed before the stream broke
-        assert [fact["kind"] for fact in run["evidence"] if fact["kind"] != "started"] == ["fence", "stream_broken"]
+        assert [fact["kind"] for fact in run["evidence"] if fact["kind"] != "started"] == ["moderated", "fence", "stream_broken"]
+        digest = hashlib.sha256(b"the question").hexdigest()
+        verdict = {"provider": "none", "outcome": "allowed", "duration_seconds": 0, "text_kind": "message", "text_sha256": digest}
+        assert run["evidence"][0]["detail"] == verdict
         assert [fact["at"] for fact in run["evidence"]] == sorted(fact["at"] for fact in run["evidence"])
         assert run["native_run_id_known"] is True
         assert (run["stored"]["complete"], run["snapshot"], run["message"]) == (False, None, None)
