@@ -87,7 +87,7 @@ class ApplicationChange:
 class CheckCapabilities(Protocol):
     """Asks an upstream whether it takes a token and names an assistant (GET /capabilities)."""
 
-    async def __call__(self, *, base_url: str, assistant_id: str, token: str) -> bool:
+    async def __call__(self, *, base_url: str, assistant_id: str, token: str, human_input: bool) -> bool:
         """False for every answer but a good one, and for none."""
         ...
 
@@ -179,7 +179,8 @@ async def set_token(
     _check_takes_token(BackendType(before.backend_type))
     assert before.assistant_id is not None, "application_langchain_has_assistant"
     await refuse_while_runs_are_in_the_way(db, [before.application_id])
-    if not await check_capabilities(base_url=before.base_url, assistant_id=before.assistant_id, token=token):
+    asked = {"base_url": before.base_url, "assistant_id": before.assistant_id, "token": token}
+    if not await check_capabilities(**asked, human_input=before.human_input):
         raise Refused(Code.UPSTREAM_CHECK_FAILED)
     ciphertext, key_id = await vault.seal(before.application_id, token)
     async with db.transaction() as tx:

@@ -158,5 +158,6 @@ async def _application(row: ApplicationRow, settings: Settings, capabilities: Ca
     if disabled:
         return Finding(about, True, "disabled, not asked")
     assert row.assistant_id is not None, "application_langchain_has_assistant"
-    fault = await capabilities.fault(base_url=row.base_url, assistant_id=row.assistant_id, token=token)
+    asked = {"base_url": row.base_url, "assistant_id": row.assistant_id, "token": token}
+    fault = await capabilities.fault(**asked, human_input=row.human_input)
     return Finding(about, fault is None, "answers and names the assistant" if fault is None else f"GET /capabilities failed: {fault}")

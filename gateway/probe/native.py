@@ -25,7 +25,7 @@ from gateway.sse_parser.native import NativeParser
 from gateway.upstream.capabilities import Capabilities
 from gateway.upstream.endpoint import path_segment
 from gateway.upstream.faults import UpstreamFailed
-from gateway.upstream.native import serves_approval, told_run_id
+from gateway.upstream.native import told_run_id
 from gateway.upstream.native_reads import NativeThreads
 from gateway.upstream.response_decoder import BodyEnd, ResponseHead
 from gateway.upstream.run_input import NativeRequest, ResumeCommand, UserInput
@@ -53,7 +53,7 @@ async def probe_native(target: Target, *, once: bool, tell: Callable[[Finding], 
     asking = Asking(target, Ledger(NATIVE, tell), reply_bytes=MAX_THREAD_BODY_BYTES)
     answer = await ask_capabilities(asking)
     if isinstance(answer, Capabilities):
-        if serves_approval(answer):
+        if answer.serves_approval:
             asking.ledger.ok(Clause.CAPABLE)
         else:
             asking.ledger.broken(Clause.CAPABLE, "GET /capabilities: one of them is missing")

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from gateway.domain.confirmation import Action
 from gateway.domain.ids import ApplicationId
 from gateway.domain.limits import MAX_REPLY_BODY_BYTES
 from gateway.domain.strict_json import Json
@@ -15,6 +16,8 @@ from gateway.http_client import HttpClient
 from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.faults import UpstreamFailed, UpstreamFault, json_object_of
 
+NOT_CAPABLE: Final = "not_capable_of_approval"
+"""The assistant is there, and cannot do what human approval needs: a word for logs and operators."""
 CACHE_SECONDS: Final = 60.0
 """design.md "From request to POST" 3."""
 
@@ -28,6 +31,12 @@ class Capabilities:
     native_resume: bool = False
     one_task_per_thread: bool = False
     actions: frozenset[str] = frozenset()
+
+    @property
+    def serves_approval(self) -> bool:
+        """What the native profile needs of an assistant (contract E1)."""
+        able = self.native_interrupt and self.native_resume and self.one_task_per_thread
+        return able and {action.value for action in Action} <= self.actions
 
 
 class CapabilitiesKey(NamedTuple):

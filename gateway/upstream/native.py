@@ -9,11 +9,10 @@ from urllib.parse import unquote
 
 import structlog
 
-from gateway.domain.confirmation import Action
 from gateway.domain.evidence import BadResponse, PostFact, ResponseFault
 from gateway.domain.ids import NativeRunId, ThreadId, is_opaque_id
 from gateway.upstream.bridge import Bridge
-from gateway.upstream.capabilities import Capabilities, CapabilitiesKey
+from gateway.upstream.capabilities import NOT_CAPABLE, Capabilities, CapabilitiesKey
 from gateway.upstream.endpoint import Endpoint, path_segment
 from gateway.upstream.open_stream import OpenRun, OpenStream
 from gateway.upstream.response_decoder import ResponseHead
@@ -31,8 +30,8 @@ class Native(Bridge):
     async def check_capabilities(self, endpoint: Endpoint, key: CapabilitiesKey) -> Capabilities | None:
         """As the bridge's; None also for an assistant that cannot ask, be answered and keep to one task a thread."""
         capabilities = await super().check_capabilities(endpoint, key)
-        if capabilities is not None and not serves_approval(capabilities):
-            _log.warning("capabilities_failed", application_id=str(key.application_id), fault="not_capable_of_approval")
+        if capabilities is not None and not capabilities.serves_approval:
+            _log.warning("capabilities_failed", application_id=str(key.application_id), fault=NOT_CAPABLE)
             return None
         return capabilities
 
@@ -46,12 +45,6 @@ class Native(Bridge):
             await opened.aclose()
             return BadResponse(ResponseFault.RUN_ID, opened.head.status)
         return OpenRun(opened, native_run_id)
-
-
-def serves_approval(capabilities: Capabilities) -> bool:
-    """What the native profile needs of an assistant (contract E1)."""
-    able = capabilities.native_interrupt and capabilities.native_resume and capabilities.one_task_per_thread
-    return able and {action.value for action in Action} <= capabilities.actions
 
 
 def told_run_id(head: ResponseHead, thread_id: ThreadId) -> NativeRunId | None:

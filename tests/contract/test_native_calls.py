@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 
+from gateway.bindings.capabilities_check import CapabilitiesCheck
 from gateway.domain.confirmation import Action, Answer
 from gateway.domain.evidence import BadResponse, LookupStatus, NotSent, NotSentProof, PostFact, Rejected, ResponseFault
 from gateway.domain.ids import ApplicationId, CorrelationId, NativeRunId, ThreadId
@@ -220,6 +221,11 @@ async def test_e1_what_an_assistant_must_be_capable_of(client: HttpClient, chang
         native = Native(client, bounds=StreamBounds(), clock=time.monotonic)
         capabilities = await native.check_capabilities(endpoint(server.base_url), KEY)
     assert (capabilities is not None) is able
+    # a new token of such an application has to pass the same (contract A8)
+    for human_input in (True, False):
+        async with RawServer(answer_with(reply)) as server:
+            passes = await CapabilitiesCheck(client)(base_url=server.base_url, assistant_id="agent", token=TOKEN, human_input=human_input)
+        assert passes is (able or (not human_input and "assistant_id" not in change))
 
 
 # What can be asked

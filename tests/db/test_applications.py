@@ -47,7 +47,7 @@ async def world(database: Database, database_url: str, anyio_backend: str) -> Wo
     return made
 
 
-async def takes_token(*, base_url: str, assistant_id: str, token: str) -> bool:
+async def takes_token(*, base_url: str, assistant_id: str, token: str, human_input: bool) -> bool:
     return True
 
 
@@ -383,7 +383,7 @@ async def test_a_new_token_keeps_bindings_and_raises_its_version(world: World) -
     run = await world.run_in(application_id, "succeeded", "saved")
     asked: list[tuple[str, str, str]] = []
 
-    async def check(*, base_url: str, assistant_id: str, token: str) -> bool:
+    async def check(*, base_url: str, assistant_id: str, token: str, human_input: bool) -> bool:
         asked.append((base_url, assistant_id, token))
         return True
 
@@ -398,7 +398,7 @@ async def test_a_new_token_keeps_bindings_and_raises_its_version(world: World) -
 async def test_a_token_that_the_service_refuses_changes_nothing(world: World) -> None:
     application_id = await world.application()
 
-    async def check(*, base_url: str, assistant_id: str, token: str) -> bool:
+    async def check(*, base_url: str, assistant_id: str, token: str, human_input: bool) -> bool:
         return False
 
     await refused(applications.set_token(world.database, world.vault, "app", "tok_NEW", check), Code.UPSTREAM_CHECK_FAILED)
@@ -410,7 +410,7 @@ async def test_a_token_that_the_service_refuses_changes_nothing(world: World) ->
 async def test_a_token_checked_against_another_configuration_is_not_stored(world: World) -> None:
     await world.application()
 
-    async def check(*, base_url: str, assistant_id: str, token: str) -> bool:
+    async def check(*, base_url: str, assistant_id: str, token: str, human_input: bool) -> bool:
         await providers.set_base_url(world.database, "provider", "https://elsewhere.example", ())
         return True
 

@@ -115,7 +115,7 @@ async def test_o36_what_was_broken_off_goes_on_where_it_was(world: World) -> Non
 async def test_o36_a_token_that_is_set_meanwhile_wins(world: World) -> None:
     await world.application(token="tok_OLD")
 
-    async def takes_token(*, base_url: str, assistant_id: str, token: str) -> bool:
+    async def takes_token(*, base_url: str, assistant_id: str, token: str, human_input: bool) -> bool:
         return True
 
     async def set_token(owner_id: UUID) -> None:
