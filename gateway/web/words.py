@@ -36,7 +36,9 @@ STREAM: Final = """\
 2. `CUSTOM`, name `gateway.run`: the Run without its snapshot, at the start and whenever its state changes.
 3. `TEXT_MESSAGE_START`, `TEXT_MESSAGE_CONTENT`, `TEXT_MESSAGE_END`; `TOOL_CALL_START`, `TOOL_CALL_END`, and `TOOL_CALL_RESULT` with
    empty content.
-4. One of: `RUN_FINISHED`, the answer is over and saved; `RUN_ERROR`, with a reason as `code` and a fixed message.
+4. One of: `RUN_FINISHED`, the answer is over and saved; `RUN_FINISHED` with `outcome: {"type": "interrupt", "interrupts": [...]}`, the run
+   waits for a decision (`metadata.interrupt` of the one entry is the [Interrupt](#interrupt)); `RUN_ERROR`, with a reason as `code` and
+   a fixed message.
 
 A comment line comes every 15 seconds. A stream may also just end: this replica stops, the reader was too slow, or may no longer read.
 The run is not touched by that: `GET` it. When saving is not confirmed 10 seconds after the agent finished, the stream ends with
