@@ -6,7 +6,7 @@ are closed, lifespan passes through.
 
 import re
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Final
 from uuid import uuid4
 
@@ -42,8 +42,16 @@ _access: Final[structlog.stdlib.BoundLogger] = structlog.get_logger("gateway.acc
 class RequestContext:
     """Wraps the whole application."""
 
-    def __init__(self, app: ASGIApp, *, metrics: Metrics | None = None, record: Record | None = None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        metrics: Metrics | None = None,
+        record: Record | None = None,
+        draining: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._app = app
+        self._draining = draining
         self._metrics = metrics or Metrics()
         self._record = record
         self.open_streams = 0
@@ -75,6 +83,9 @@ class RequestContext:
                 status = message["status"]
                 self._metrics.observe(HTTP_SECONDS, time.monotonic() - started_at, _route(scope))
                 headers = [*message.get("headers", ()), (b"x-request-id", request_id.encode()), *_SECURITY_HEADERS]
+                if self._draining():
+                    # A proxy that keeps connections would send a request into one that closes a moment later (O-22).
+                    headers.append((b"connection", b"close"))
                 if not any(name == _POLICY[0] for name, _ in headers):
                     headers.append(_POLICY)
                 message["headers"] = headers

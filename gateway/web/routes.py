@@ -373,7 +373,7 @@ def build_web(services: Services, *, lifespan: Lifespan[Router] | None = None) -
     ]
     # No redirects for a missing or added slash: a redirected POST would be sent twice.
     router = Router(routes, redirect_slashes=False, default=_nowhere, lifespan=lifespan)
-    return RequestContext(router, metrics=services.metrics, record=services.record)
+    return RequestContext(router, metrics=services.metrics, record=services.record, draining=services.streams.draining)
 
 
 async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:

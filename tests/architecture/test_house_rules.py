@@ -21,7 +21,7 @@ LONG_FUNCTIONS = {
 }
 
 BLOCKING_SLEEPS = {
-    "tests/db/test_pgbouncer.py": "waits for a program of others, which has no signal to wait for",
+    "tests/support/pgbouncer.py": "waits for a program of others, which has no signal to wait for",
     "tests/support/standby.py": "waits for replication, of which only the primary knows",
     "tests/replicas/test_demo.py": "waits for processes to be gone, of which only the system knows",
     "tests/unit/test_embedded.py": "waits for a process to be gone, of which only the system knows",

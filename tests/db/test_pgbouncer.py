@@ -1,25 +1,18 @@
 """Database behind PgBouncer in transaction mode, three server connections for eight clients (building-blocks.md 3.3)."""
 
 import asyncio
-import os
-import pwd
-import shutil
-import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 
 from gateway.store.database import Database
 from gateway.store.errors import ConstraintViolated
 from gateway.store.migrate import migrate
 from gateway.store.statements import Statement
-from tests.support.postgres import PostgresForTests, folder_for_server
-from tests.support.require import missing
+from tests.support.pgbouncer import pgbouncer
+from tests.support.postgres import PostgresForTests
 
 CLIENTS = 8
 TRANSACTIONS = 40
@@ -42,42 +35,8 @@ READ = sql("select sum(total)::int as total from counter")
 
 @pytest.fixture
 def pooled_url(postgres: PostgresForTests) -> Iterator[str]:
-    program = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
-    if program is None:
-        missing("pgbouncer", "the database behind a transaction pooler is not tried here")
-        raise AssertionError
-    with postgres.empty_database() as url, folder_for_server() as folder:
-        parts = conninfo_to_dict(url)
-        options: dict[str, int | list[int]] = {}
-        sockets = folder / "sockets"
-        sockets.mkdir()
-        if os.geteuid() == 0:  # it refuses to run as root
-            entry = pwd.getpwnam("nobody")
-            options = {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
-            os.chown(sockets, entry.pw_uid, entry.pw_gid)
-        configuration = folder / "pgbouncer.ini"
-        configuration.write_text(
-            f"[databases]\n* = host={parts['host']} user=postgres\n[pgbouncer]\nlisten_addr =\nunix_socket_dir = {sockets}\n"
-            "auth_type = any\npool_mode = transaction\ndefault_pool_size = 3\nmax_client_conn = 50\n",
-            encoding="utf-8",
-        )
-        log = (folder / "log").open("w")
-        process = subprocess.Popen([program, str(configuration)], stdout=log, stderr=log, cwd="/", **options)  # type: ignore[call-overload]
-        try:
-            until_listening(process, sockets, folder / "log")
-            yield f"postgresql://postgres@/{parts['dbname']}?host={sockets}&port=6432"
-        finally:
-            process.terminate()
-            process.wait(10)
-            log.close()
-
-
-def until_listening(process: "subprocess.Popen[bytes]", sockets: Path, log: Path) -> None:
-    deadline = time.monotonic() + 10
-    while not (sockets / ".s.PGSQL.6432").exists():
-        assert process.poll() is None, log.read_text(encoding="utf-8")
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    with postgres.empty_database() as url, pgbouncer(url) as pooled:
+        yield pooled
 
 
 @pytest.mark.anyio

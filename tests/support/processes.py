@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
@@ -95,14 +96,20 @@ def kept_environment() -> dict[str, str]:
 
 @asynccontextmanager
 async def replica_process(
-    database_url: str, *, changes: Mapping[str, str] | None = None, module: Sequence[str] = ("gateway", "serve")
+    database_url: str,
+    *,
+    changes: Mapping[str, str] | None = None,
+    module: Sequence[str] = ("gateway", "serve"),
+    code: Path | None = None,
 ) -> AsyncIterator[ReplicaProcess]:
-    """A replica that listens; killed at the end unless it ended before. `module`: what is run, with its arguments."""
+    """A replica that listens; killed at the end unless it ended before. `module`: what is run, with its arguments. `code`: another
+    checkout, whose program it is."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         *module,
         env={**kept_environment(), **environment(database_url, **(changes or {}))},
+        cwd=code,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
