@@ -15,6 +15,8 @@ REFUSALS: Final = frozenset({400, 401, 403, 404, 405, 413, 415, 422, 429})
 BUSY_BODY_BYTES: Final = 64 * 1024
 """How much of a refusal is read to learn whether the thread is busy; servers say it in the first sentence."""
 
+_UTF_8: Final = frozenset({"utf-8", "utf8"})
+"""The name, and how many servers misspell it; both are labels of the one encoding."""
 _SEPARATORS: Final = re.compile(r"[\s_\-]+")
 _BUSY: Final = re.compile(
     r"\bbusy\b"
@@ -38,7 +40,7 @@ def event_stream_fault(head: ResponseHead) -> ResponseFault | None:
         return ResponseFault.CONTENT_TYPE
     for parameter in parameters:
         name, _, value = parameter.partition("=")
-        if name.strip().lower() == "charset" and value.strip().strip('"').lower() != "utf-8":
+        if name.strip().lower() == "charset" and value.strip().strip('"').lower() not in _UTF_8:
             return ResponseFault.CHARSET
     return ResponseFault.CONTENT_ENCODING if is_encoded(head) else None
 

@@ -581,6 +581,7 @@ async def test_o12_a_200_that_is_no_event_stream_is_unknown(headers: str, fault:
     [
         "Content-Type: text/event-stream\r\n",
         "content-type: TEXT/Event-Stream ; Charset=UTF-8\r\n",
+        "Content-Type: text/event-stream; charset=utf8\r\n",
         'Content-Type: text/event-stream;charset="utf-8"; boundary=x\r\n',
         "Content-Type: text/event-stream\r\nContent-Encoding: identity\r\n",
     ],
