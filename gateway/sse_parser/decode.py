@@ -4,9 +4,10 @@ Three readers, of which only the last builds objects that a hostile frame could 
 
 1. The exact shape that nearly every frame has, a plain TEXT_MESSAGE_CONTENT, is matched whole: there is no room in it for a second key.
 2. A frame that cannot be an event that we act on is skipped unread. "Cannot" does not rest on finding the top-level type: whichever of
-   several `type` keys one believes, and however deep it is, its value would have to stand in the frame as a string that begins like
-   a handled type (or is a handled CUSTOM name), or be spelt with escaped letters. A frame with neither changes nothing by any reading, so
-   neither a terminal event nor visible text can hide in it (`_may_act`).
+   several `type` keys one believes, and however deep it is, its value would have to stand in the frame as a string that is a handled
+   type or CUSTOM name, or be spelt with escaped letters. A text that quotes one (snapshots repeat what users write) is no such string: its
+   quotes are escaped. A frame with neither changes nothing by any reading, so neither a terminal event nor visible text can
+   hide in it (`_may_act`).
 3. Everything else is decoded: by the fast decoder only where the result proves that no key came twice and nothing was nested
    (`_flat`), by `strict_json` otherwise and always for terminal events.
 """
@@ -60,10 +61,13 @@ _AROUND_A_FRAME: Final = len(b"data: \n\n")
 _LEADING_TYPE: Final = re.compile(rb'\{[ \t\n\r]*"type"[ \t\n\r]*:[ \t\n\r]*"([^"\\]{1,64})"')
 _OPENING: Final = re.compile(rb"[ \t\n\r]*+\{")
 _BLANKS: Final = re.compile(rb"[ \t\n\r]*+")
-_ESCAPED_LETTER: Final = re.compile(rb"\\u00(?:4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aA])")
+_ESCAPED_LETTER: Final = re.compile(rb"(?<!\\)(?:\\\\)*+\\u00(?:4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aA])")
 """An ASCII letter or underscore written as an escape. No encoder does that; who does wants to hide a word."""
 _ACTING_STRINGS: Final = (b'"RUN_', b'"TEXT_MESSAGE_', b'"TOOL_CALL_', *(f'"{name}"'.encode() for name in CUSTOM_NOTES))
-"""How every handled type begins, and the handled CUSTOM names (a test compares this with the table)."""
+"""How every handled type begins, and the handled CUSTOM names (a test compares this with the table): the sieve before `_ACTING`."""
+_ACTING_NAMES: Final = (*CUSTOM_NOTES, *(name for name, row in TREATMENTS.items() if row.ignored_class is None))
+_ACTING: Final = re.compile(rb'(?<!\\)"(?:%b)"' % "|".join(_ACTING_NAMES).encode())
+"""One of these names as a string of its own. A quote behind a backslash opens none: it stands in somebody's text."""
 
 _ROWS: Final[Mapping[bytes, Row]] = {name.encode(): row for name, row in TREATMENTS.items()}
 _IGNORED: Final[Mapping[IgnoredClass, Ignored]] = {ignored_class: Ignored(ignored_class) for ignored_class in IgnoredClass}
@@ -155,9 +159,8 @@ def _is_closed(frame: Payload) -> bool:
 
 def _may_act(frame: Payload) -> bool:
     """Whether any reading of `frame` could be an event that we act on. Sound, not exact."""
-    for string in _ACTING_STRINGS:
-        if string in frame:
-            return True
+    if any(string in frame for string in _ACTING_STRINGS) and _ACTING.search(frame) is not None:
+        return True
     return b"\\u00" in frame and _ESCAPED_LETTER.search(frame) is not None
 
 
@@ -250,7 +253,7 @@ def _item_event(name: str, document: Document) -> Event:
         case "TEXT_MESSAGE_START":
             return TextStart(_id(document, "messageId"), _is_assistant(document), _of_subagent(document))
         case "TEXT_MESSAGE_END":
-            return TextEnd(_id(document, "messageId"))
+            return TextEnd(_id(document, "messageId"), _of_subagent(document))
         case "TEXT_MESSAGE_CHUNK":
             delta = _optional(document, "delta") or ""
             return TextChunk(_optional_id(document, "messageId"), delta, _is_assistant(document), _of_subagent(document))

@@ -78,6 +78,7 @@ class TextContent:
 @dataclass(frozen=True, slots=True)
 class TextEnd:
     message_id: str
+    subagent: bool
 
 
 @dataclass(frozen=True, slots=True)

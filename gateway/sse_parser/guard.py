@@ -20,10 +20,10 @@ from gateway.sse_parser.faults import Detail, broken
 
 _BOM: Final = b"\xef\xbb\xbf"
 _LF: Final = 0x0A
-_COLON: Final = 0x3A
-_SPACE: Final = 0x20
 _NEWLINES: Final = re.compile(rb"\n+")
+_DATA_LINE: Final = re.compile(rb"^data(?::\x20?(.*))?$", re.MULTILINE)
 _UTF8_PIECE_BYTES: Final = 8 * 1024
+_LINES_PIECE_BYTES: Final = 8 * 1024
 
 MAX_EVENT_NAME_BYTES: Final = 64
 """Real ones have up to nine, and a subgraph's path behind them."""
@@ -291,29 +291,33 @@ def _is_utf8(text: Payload) -> bool:
 
 
 def _keep_data(block: bytearray) -> bool:
-    """Leave in `block` the values of its data lines, joined by LF. False: it has none. Other lines are passed over without a loop."""
-    position = 0 if block.startswith(b"data") else block.find(b"\ndata") + 1
-    if position == 0 and not block.startswith(b"data"):
-        return False
-    size = -1
+    """Leave in `block` the values of its data lines, joined by LF. False: it has none.
+
+    Short lines are read by the piece, for a frame may have a million of them; what a piece gives needs a few times its bytes for a moment.
+    A long line moves to where all before it end, and never by way of a copy.
+    """
+    size, start, length = -1, 0, len(block)  # -1: no value yet, so no LF before the first
     with memoryview(block) as view:
-        # A value moves to where all before it end; its line began at least as far behind. -1: no line yet, so no LF before the first.
-        while True:
-            end = block.find(b"\n", position)
-            if end < 0:
-                end = len(block)
-            start = position + 4
-            if start == end or block[start] == _COLON:
-                start = min(start + 1, end)
-                if start < end and block[start] == _SPACE:
-                    start += 1
+        while start <= length:
+            end = length if length - start <= _LINES_PIECE_BYTES else block.rfind(b"\n", start, start + _LINES_PIECE_BYTES)
+            values: Payload | memoryview | None = None
+            if end >= 0:
+                found = _DATA_LINE.findall(block, start, end)
+                values = b"\n".join(found) if found else None
+            else:
+                end = block.find(b"\n", start + _LINES_PIECE_BYTES)
+                end = length if end < 0 else end
+                line = _DATA_LINE.match(block, start, end)
+                values = None if line is None else view[slice(*line.span(1))]
+            if values is not None:
+                # Its lines began at least a `data` behind what was kept: nothing is overwritten before it is read.
                 if size >= 0:
                     block[size] = _LF
                 size += 1
-                view[size : size + end - start] = view[start:end]
-                size += end - start
-            position = block.find(b"\ndata", end) + 1
-            if position == 0:
-                break
+                view[size : size + len(values)] = values
+                size += len(values)
+                if isinstance(values, memoryview):
+                    values.release()
+            start = end + 1
     del block[max(size, 0) :]
     return size >= 0

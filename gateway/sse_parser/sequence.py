@@ -133,8 +133,8 @@ class Sequence:
                 self.ignored[ignored_class] += 1
             case TextStart():
                 return self._text_start(event)
-            case TextEnd(message_id=message_id):
-                self._text_end(message_id)
+            case TextEnd():
+                self._text_end(event)
             case TextChunk():
                 return self._text_chunk(event)
             case ToolStart() | ToolArgs() | ToolEnd() | ToolResult() | ToolChunk():
@@ -247,8 +247,11 @@ class Sequence:
             return None
         return broken(Detail.MESSAGE_NOT_OPEN)
 
-    def _text_end(self, message_id: str) -> None:
-        message = self._messages.get(message_id)
+    def _text_end(self, event: TextEnd) -> None:
+        message = self._messages.get(event.message_id)
+        if event.subagent and message is not None and message.live is not None:
+            self.dropped_text += 1
+            return
         if message is None or message.life is _Life.ENDED:
             self.stray += 1
             return

@@ -10,7 +10,14 @@ from gateway.domain.evidence import NotSentProof
 from gateway.domain.ids import CorrelationId, ThreadId
 from gateway.domain.limits import MAX_UPSTREAM_BODY_BYTES
 from gateway.upstream.response_class import says_busy
-from gateway.upstream.response_decoder import MAX_CHUNK_LINE_BYTES, MAX_HEAD_BYTES, MAX_TRAILER_BYTES, BodyEnd, ResponseDecoder
+from gateway.upstream.response_decoder import (
+    MAX_CHUNK_LINE_BYTES,
+    MAX_HEAD_BYTES,
+    MAX_INFORMATIONAL,
+    MAX_TRAILER_BYTES,
+    BodyEnd,
+    ResponseDecoder,
+)
 from gateway.upstream.run_input import GenerationRequest, UnsendableRunInput, text_fits_upstream
 from gateway.upstream.send_gate import SendGate
 
@@ -62,6 +69,8 @@ def decoded(wire: bytes, size: int, *, orderly: bool = True) -> tuple[int | None
         (HEAD + b"\r\nhello", (200, b"hello", BodyEnd.CONNECTION_CLOSED)),
         (b"HTTP/1.1 204 None\r\nContent-Length: 5\r\n\r\nhello", (204, b"", BodyEnd.COMPLETE)),
         (b"HTTP/1.1 103 Early\r\nLink: x\r\n\r\n" + HEAD + b"Content-Length: 1\r\n\r\nx", (200, b"x", BodyEnd.COMPLETE)),
+        (b"HTTP/1.1 103 Early\r\n\r\n" * MAX_INFORMATIONAL + HEAD + b"Content-Length: 1\r\n\r\nx", (200, b"x", BodyEnd.COMPLETE)),
+        (b"HTTP/1.1 103 Early\r\n\r\n" * (MAX_INFORMATIONAL + 1) + HEAD + b"\r\nx", (None, b"", BodyEnd.MALFORMED)),
         (b"HTTP/1.1 200 OK\r\n" + b"X: " + b"x" * MAX_HEAD_BYTES + b"\r\n\r\n", (None, b"", BodyEnd.MALFORMED)),
         (b"HTTP/1.1 200 OK\r\nX: \x00\r\n\r\n", (None, b"", BodyEnd.MALFORMED)),
         (b"HTTP/1.1 200 OK", (None, b"", BodyEnd.CUT)),

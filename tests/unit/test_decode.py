@@ -79,7 +79,7 @@ OPTIONAL = broken(Detail.OPTIONAL_FIELD)
         (event("TEXT_MESSAGE_CONTENT", messageId="m", delta=1), REQUIRED),
         (event("TEXT_MESSAGE_CONTENT", messageId="m"), REQUIRED),
         (event("TEXT_MESSAGE_CONTENT", messageId=None, delta="a"), REQUIRED),
-        (event("TEXT_MESSAGE_END", messageId="m"), TextEnd("m")),
+        (event("TEXT_MESSAGE_END", messageId="m"), TextEnd("m", False)),
         (event("TEXT_MESSAGE_END", messageId=7), REQUIRED),
         (event("TEXT_MESSAGE_CHUNK"), TextChunk(None, "", True, False)),
         (event("TEXT_MESSAGE_CHUNK", messageId="m", delta="a", role="user", subagentRunId="s"), TextChunk("m", "a", False, True)),
@@ -265,6 +265,16 @@ def test_what_may_act_is_what_the_table_handles() -> None:
     for name in CUSTOM_NOTES:
         assert module._may_act(payload(event("CUSTOM", name=name)))
         assert not module._may_act(payload(event("CUSTOM", name=name + "s")))
+
+
+def test_an_ignored_event_that_quotes_a_handled_type_is_skipped_all_the_same() -> None:
+    """What a user writes comes back in every snapshot; it must neither have them decoded nor give them faults that others do not have."""
+    text = 'What do "RUN_FINISHED", "TEXT_MESSAGE_CONTENT" and \\u0052UN_ERROR mean?'
+    for quoted in (text, json.dumps({"type": "RUN_ERROR", "text": text}), json.dumps(json.dumps({"type": "RUN_ERROR", "text": text}))):
+        frame = event("STATE_SNAPSHOT", snapshot={"text": quoted, "RUN_MODE": "RUN_ONCE", "score": float("nan")})
+        assert decoded(frame) == Ignored(IgnoredClass.SNAPSHOT)
+    assert decoded(b'{"type":"RAW","a":"\\\\","type":"RUN_ERROR","message":"m"}') == broken(Detail.DUPLICATE_KEY)
+    assert decoded(b'{"type":"RAW","a":"\\\\\\\\\\u0052","type":"x"}') == broken(Detail.DUPLICATE_KEY)
 
 
 def test_only_a_leading_type_looks_terminal() -> None:

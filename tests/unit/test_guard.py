@@ -1,7 +1,11 @@
 """The guard: framing, strict UTF-8 and bounds, by hand and byte by byte."""
 
+import itertools
+import sys
 import tracemalloc
 from collections.abc import Iterable
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -187,6 +191,13 @@ def test_events() -> None:
     assert (frames, guard.fault) == ([b"{}"] * 2, StreamBroken(Reason.BOUND_EXCEEDED, Detail.EVENTS))
 
 
+def test_a_read_of_nothing_but_whole_frames_is_bounded_like_any_other() -> None:
+    raw = b"data: {}\n\n" * 3
+    for bounds, detail in ((StreamBounds(events=2), Detail.EVENTS), (StreamBounds(stream_bytes=29), Detail.STREAM_BYTES)):
+        frames, guard = frames_of(raw, bounds)
+        assert (frames, guard.fault) == ([b"{}"] * 2, StreamBroken(Reason.BOUND_EXCEEDED, detail))
+
+
 def test_after_a_fault_nothing_is_taken() -> None:
     guard = Guard(small())
     guard.feed(b"data: \xff\n\n")
@@ -220,6 +231,51 @@ def test_o45_long_frame_in_many_reads_is_scanned_once() -> None:
     batch = parser.feed(b'"}\n\n' + framed(RF))
     assert batch.end is not None
     assert parser.counts.ignored_raw == 1
+
+
+@pytest.mark.parametrize("line", [b"data", b"data:x", b"datax", b":"])
+def test_o45_a_frame_of_very_many_lines_is_no_loop_over_its_lines(line: bytes) -> None:
+    count = 100_000
+    steps = 0
+
+    def step(_frame: FrameType, what: str, _: object) -> Any:
+        nonlocal steps
+        steps += what == "line"
+        return step
+
+    guard = Guard(BOUNDS)
+    before = sys.gettrace()
+    sys.settrace(step)
+    try:
+        frames = guard.feed((line + b"\n") * count + b"\n")
+    finally:
+        sys.settrace(before)
+    assert (guard.events, guard.fault) == (1, None)
+    assert [len(frame) for frame in frames] == ([2 * count - 1] if line == b"data:x" else [])
+    assert steps < count / 10
+
+
+@pytest.mark.parametrize("piece", [1, 2, 5, 16, 60])
+def test_data_lines_are_the_same_whatever_the_piece_they_are_read_by(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.sse_parser.guard._LINES_PIECE_BYTES", piece)
+    lines = [
+        b"data",
+        b"data:",
+        b"data: ",
+        b"data:  x",
+        b"data:\ty",
+        b"data: " + b"z" * 20,
+        b"datax: n",
+        b": c",
+        b" data: n",
+        b"event: data",
+    ]
+    for first, second, third in itertools.product(lines, repeat=3):
+        values = [line[5:].removeprefix(b" ") for line in (first, second, third) if line[:5] in (b"data", b"data:")]
+        expected = b"\n".join(values)
+        frames, guard = guarded([b"\n".join((first, second, third)) + b"\n\n"], BOUNDS)
+        assert frames == ([expected] if expected.strip() else []), (first, second, third)
+        assert (guard.comments, guard.empty) == (not values, bool(values) and not expected.strip())
 
 
 def test_o45_large_legal_tool_result() -> None:

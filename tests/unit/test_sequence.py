@@ -160,13 +160,15 @@ def test_subagents_say_nothing_here() -> None:
         tc("m1", "inner", subagentRunId="s"),
         tc("m1", "outer"),
         ts("m1", subagentRunId="s"),
-        te("s1"),
+        {**te("m1"), "subagentRunId": "s"},
+        tc("m1", " and more"),
+        {**te("s1"), "subagentRunId": "s"},
         te("m1"),
         RF,
     )
     assert fact == SUCCESS
-    assert texts(parser) == ["outer"]
-    assert parser.counts.dropped_text == 6
+    assert texts(parser) == ["outer and more"]
+    assert (parser.counts.dropped_text, parser.counts.stray) == (7, 0)
     assert fact_of(RS, ts("s1", subagentRunId="s"), ts("s1"), RF) == broken(Detail.MESSAGE_REOPENED)
 
 
