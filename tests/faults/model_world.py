@@ -38,11 +38,8 @@ QUOTA: Final = 5
 MOMENT: Final = 0.3
 """Longer than the pause between two fence statements and the wait for a native id, far shorter than everything else."""
 
-EMPTY: Final[LiteralString] = (
-    "truncate account, provider, application, conversation, submission, run, snapshot, item, binding, evidence, quota_rule, "
-    "interrupt, decision, "
-    "quota_usage, quota_charge, moderation_chain, moderator, moderation_verdict, replica, witness"
-)
+EMPTY: Final[LiteralString] = "truncate account, provider, quota_rule, replica, witness cascade"
+"""Everything else belongs to one of them."""
 PASS: Final[LiteralString] = """
 update run set lease_until = lease_until - s.span, fence_at = fence_at - s.span, started_at = started_at - s.span,
     next_lookup_at = next_lookup_at - s.span, unknown_at = unknown_at - s.span, next_save_at = next_save_at - s.span,
