@@ -1,65 +1,13 @@
 """Human approval end to end: the gateway before real native servers (contract E1 to E8)."""
 
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from typing import Any
 from uuid import uuid4
 
-import psycopg
 import pytest
 
-from gateway.domain.ids import ApplicationId
-from tests.support.native_servers import NativeServer
-from tests.support.stack import Client, Replica, Stack
+from tests.native.scene import Scene
 from tests.upstreams.graphs import CANARY, PROMPT
 
 pytestmark = pytest.mark.anyio
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """One replica before one native server, and a person."""
-
-    server: NativeServer
-    stack: Stack
-    replica: Replica
-    application: ApplicationId
-    ada: Client
-
-    async def ask(self, text: str, submission_id: str = "s1") -> dict[str, Any]:
-        """A task, as far as it goes."""
-        answer = await self.ada.submit(self.application, submission_id, text)
-        assert answer.status_code == 202, answer.text
-        return await self.ada.until_over(self.application, answer.json()["run_id"])
-
-    async def decide(self, run: dict[str, Any], decision: str, comment: str | None = None, submission_id: str = "d1") -> dict[str, Any]:
-        """A decision about a waiting run, as far as it goes."""
-        answer = await self.ada.decide(self.application, run["run_id"], run["interrupt"]["interrupt_id"], submission_id, decision, comment)
-        assert answer.status_code == 202, answer.text
-        return await self.ada.until_over(self.application, answer.json()["run_id"])
-
-    async def sql(self, query: str) -> list[tuple[Any, ...]]:
-        async with await psycopg.AsyncConnection.connect(self.stack.database_url, autocommit=True) as connection:
-            cursor = await connection.execute(query.encode())
-            return await cursor.fetchall() if cursor.description else []
-
-    async def acts(self) -> list[Any]:
-        """What the agent did on the conversation's thread."""
-        threads = await self.sql("select thread_id from binding")
-        return [act["answer"] for (thread_id,) in threads for act in self.server.acts(thread_id)]
-
-    async def said(self, run: dict[str, Any]) -> list[str]:
-        """The history, as texts."""
-        items = await self.ada.items(self.application, run["conversation_id"])
-        return [item["text"] if item["type"] == "message" else item["name"] for item in items]
-
-
-@pytest.fixture
-async def scene(native_server: NativeServer, database_url: str) -> AsyncIterator[Scene]:
-    async with Stack.over(database_url) as stack:
-        replica = await stack.replica()
-        application = await stack.application_of(native_server.base_url, native_server.token)
-        yield Scene(native_server, stack, replica, application, replica.client("ada"))
 
 
 async def test_a_task_without_a_question_is_saved_and_is_the_only_one(scene: Scene) -> None:

@@ -74,6 +74,12 @@ async def agent_service_process(
         await process.wait()
 
 
+def free_port() -> int:
+    """A loopback port that nobody listens on now, for a service that has to come back on it."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
 async def new_thread(client: httpx.AsyncClient) -> str:
     """POST /threads."""
     return str((await client.post("/threads", json={})).json()["thread_id"])

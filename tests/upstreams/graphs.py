@@ -10,6 +10,7 @@ LangGraph, langchain-core and the standard library only.
 | `ask` | asks for approval, then acts; a second word that is a time is the prompt's `expires_at` |
 | `ask-two` | two prompts at once |
 | `ask-other` | an interrupt that is no version 1 confirmation |
+| `ask-wait` | asks for approval, then waits at the gate named by the second word before it acts |
 | `ask-twice` | asks for approval, and after an approval once more |
 | `wait` | waits until the gate named by the second word is opened |
 | `fail`, `fail-late` | raises with a canary in its text, before or after some text |
@@ -69,6 +70,13 @@ def record(thread_id: object, answer: object) -> None:
         os.close(file)
 
 
+async def pass_gate(gate: str) -> None:
+    """Say that a run is at the gate, and wait until it is open."""
+    await asyncio.to_thread((folder() / f"{gate}.reached").touch)
+    while not await asyncio.to_thread((folder() / f"{gate}.open").exists):
+        await asyncio.sleep(GATE_PAUSE_SECONDS)
+
+
 async def chat(state: MessagesState) -> dict[str, Any]:
     return {"messages": [await say("Hello from the fake model.")]}
 
@@ -88,13 +96,15 @@ async def propose(state: MessagesState) -> dict[str, Any]:
 
 def ask(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
     said = words(state)
-    answers = [interrupt({**PROMPT, "expires_at": said[1] if said[1:] else None})]
+    answers = [interrupt({**PROMPT, "expires_at": said[1] if said[0] == "ask" and said[1:] else None})]
     if said[0] == "ask-twice" and answers[0]["action"] == "approve":
         answers.append(interrupt({**PROMPT, "title": "Really?"}))
     return {"messages": [AIMessage(f"answers={json.dumps(answers, ensure_ascii=False)}")]}
 
 
 async def act(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
+    if words(state)[0] == "ask-wait":
+        await pass_gate(words(state)[1])
     answers = json.loads(str(state["messages"][-1].text).removeprefix("answers="))
     await asyncio.to_thread(record, config["configurable"]["thread_id"], answers[-1])
     return {"messages": [await say(f"You chose to {answers[-1]['action']}.")]}
@@ -113,10 +123,7 @@ def ask_other(state: MessagesState) -> dict[str, Any]:
 
 
 async def wait(state: MessagesState) -> dict[str, Any]:
-    gate = words(state)[1]
-    await asyncio.to_thread((folder() / f"{gate}.reached").touch)
-    while not await asyncio.to_thread((folder() / f"{gate}.open").exists):
-        await asyncio.sleep(GATE_PAUSE_SECONDS)
+    await pass_gate(words(state)[1])
     return {"messages": [await say("The gate was opened.")]}
 
 
@@ -132,6 +139,7 @@ def chosen(state: MessagesState) -> str | list[str]:
         "tool": "call",
         "ask": "propose",
         "ask-twice": "propose",
+        "ask-wait": "propose",
         "ask-two": ["ask_left", "ask_right"],
         "ask-other": "ask_other",
         "wait": "wait",
