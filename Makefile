@@ -6,7 +6,7 @@ PY := $(VENV)/bin/python
 BASE_PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3; do command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 EXTRAS := dev,agent,embedded,otel
 INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
-XDIST ?= -n 2 --dist loadgroup
+XDIST ?= -n 2
 UPSTREAMS := $(patsubst tests/upstreams/%.txt,.upstreams/%/.installed,$(wildcard tests/upstreams/*.txt))
 
 .PHONY: help setup upstreams clients demo test test-all coverage fuzz check format bench docs pins

@@ -1,6 +1,7 @@
 """Fixtures of all tests: PostgreSQL, native servers, the event loop, the `--slow` switch. What only one folder needs lives there."""
 
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.skip(reason="slow: runs with --slow"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    from tests.support.distribution import TogetherByServer
+
+    return TogetherByServer(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -52,11 +60,9 @@ def native_servers(postgres_servers: Servers) -> Iterator[NativeServers]:
     servers.stop()
 
 
-@pytest.fixture(
-    scope="session", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in NATIVE_SERVERS], ids=NATIVE_SERVERS
-)
+@pytest.fixture(scope="session", params=NATIVE_SERVERS)
 def native_server(request: pytest.FixtureRequest, native_servers: NativeServers) -> NativeServer:
-    """Each native upstream in turn. The tests of one stay in one test process, so that each server starts once."""
+    """Each native upstream in turn. The tests of one are run by one process (tests/support/distribution.py): each server starts once."""
     return native_servers.of(request.param)
 
 

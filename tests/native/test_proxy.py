@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.support.native_client import NativeClient
-from tests.support.native_servers import FILES, ROOT, NativeServer, NativeServers
+from tests.support.native_servers import FILES, ROOT, NativeServer
 from tests.support.require import missing
 
 CONFIGURATION = FILES / "capabilities.nginx.conf"
@@ -72,9 +72,9 @@ async def _listens(port: int) -> bool:
 
 
 @pytest.mark.anyio
-@pytest.mark.xdist_group("langgraph-api")
-async def test_nginx_answers_capabilities_and_streams_everything_else(native_servers: NativeServers, tmp_path: Path) -> None:
-    server = native_servers.of("langgraph-api")
+@pytest.mark.parametrize("native_server", ["langgraph-api"], indirect=True)
+async def test_nginx_answers_capabilities_and_streams_everything_else(native_server: NativeServer, tmp_path: Path) -> None:
+    server = native_server
     headers = {"Authorization": f"Bearer {server.token}"}
     async with (
         nginx_before(server, tmp_path) as base_url,
