@@ -456,7 +456,8 @@ async def test_a_decision_that_changed_nothing_is_not_believed(scene: Scene) -> 
     assert (resume["execution"], resume["reason"], resume["attention"]) == ("unknown", "decision_not_applied", "operator")
     scene.upstream.ignores_answers = False
     again = await scene.decide(1, run, "d2", "approve")
-    assert (again.status_code, again.json()["run_id"]) == (409, resume["run_id"])
+    assert (again.status_code, again.json()["code"], again.json()["run_id"]) == (409, "interrupt_not_pending", resume["run_id"])
+    assert (await scene.tab(0).run(scene.application, run["run_id"]))["answered_by"] == resume["run_id"]
     assert (len(scene.upstream.posts), scene.upstream.acts) == (2, [])
     # a look-up that somebody asks for says the same
     path = f"/api/internal/apps/{scene.application}/agent/runs/{resume['run_id']}/refresh"
