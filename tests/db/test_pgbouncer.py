@@ -13,6 +13,7 @@ from gateway.store.migrate import migrate
 from gateway.store.statements import Statement
 from tests.support.pgbouncer import pgbouncer
 from tests.support.postgres import PostgresForTests
+from tests.support.stack import Stack
 
 CLIENTS = 8
 TRANSACTIONS = 40
@@ -66,3 +67,23 @@ async def test_many_clients_share_few_connections_without_a_mix_up(pooled_url: s
 def test_migrations_run_through_the_pooler_too(pooled_url: str) -> None:
     assert migrate(pooled_url).is_ready
     assert migrate(pooled_url).applied == ()
+
+
+@pytest.mark.anyio
+async def test_o43_runs_go_through_a_pooler_that_changes_connections(database_url: str) -> None:
+    """Twenty runs over two server connections: nothing is prepared, and nothing of a session is missed or left behind."""
+    with pgbouncer(database_url, pool_size=2) as pooled:
+        async with Stack.over(database_url) as stack:
+            application = await stack.application()
+            settings = stack.settings(DATABASE_URL=pooled, AGENT_MAX_ACTIVE_PER_APP="20")
+            replicas = [await stack.replica(settings), await stack.replica(settings)]
+
+            async def run(number: int) -> None:
+                _, events = await replicas[number % 2].client(f"u{number}").ask(application, "s", "hi")
+                assert events[-1].type == "RUN_FINISHED"
+
+            await asyncio.gather(*(run(number) for number in range(20)))
+            assert stack.upstream.counts().executions == 20
+        with psycopg.connect(pooled, autocommit=True, prepare_threshold=None) as connection:
+            assert connection.execute("select count(*) from pg_prepared_statements").fetchone() == (0,)
+            assert connection.execute("select count(*) from run where persistence = 'saved'").fetchone() == (20,)

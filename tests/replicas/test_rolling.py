@@ -10,28 +10,26 @@ import subprocess
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import httpx
 import psycopg
 import pytest
 
-from gateway.domain.ids import ApplicationId
+from tests.support.person import Person
 from tests.support.pgbouncer import pgbouncer
 from tests.support.processes import ReplicaProcess, replica_process
 from tests.support.proxies import free_port, haproxy, nginx
 from tests.support.require import missing
 from tests.support.scripted_upstream import Answer, Script, finished, message, pause, started
-from tests.support.stack import Stack, parse_events, token
+from tests.support.stack import Stack
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PROXIES: Final[Mapping[str, Callable[[Sequence[int]], AbstractAsyncContextManager[str]]]] = {"haproxy": haproxy, "nginx": nginx}
-READS_SECONDS: Final = 0.3
-"""How long a person looks at an answer before writing again."""
 CHANGES: Final = {
     "AGENT_MAX_ACTIVE_PER_APP": "100",
     "GATEWAY_DRAIN_DELAY_SECONDS": "4",
@@ -78,83 +76,6 @@ class Replica:
         await self.start(None)
 
 
-@dataclass
-class Person:
-    """Chats in one conversation until told to stop; remembers what was said and heard."""
-
-    subject: str
-    http: httpx.AsyncClient
-    application: ApplicationId
-    stop: asyncio.Event
-    conversation_id: str | None = None
-    sent: list[str] = field(default_factory=list)
-    refused: int = 0
-    failures: list[str] = field(default_factory=list)
-
-    @property
-    def agent(self) -> str:
-        return f"/api/internal/apps/{self.application}/agent"
-
-    async def chat(self) -> None:
-        while not self.stop.is_set():
-            submission = f"{self.subject}-{len(self.sent)}"
-            self.sent.append(submission)
-            try:
-                await self._say(submission)
-            except (httpx.HTTPError, AssertionError) as error:
-                self.failures.append(f"{submission}: {type(error).__name__} {error}")
-                return
-
-    async def _say(self, submission: str) -> None:
-        body: dict[str, Any] = {"submission_id": submission, "text": f"text of {submission}"}
-        if self.conversation_id is not None:
-            body["conversation_id"] = self.conversation_id
-        while True:
-            async with self.http.stream(
-                "POST", f"{self.agent}/runs", json=body, headers={**self._headers, "Accept": "text/event-stream"}
-            ) as answer:
-                raw = await answer.aread()
-            if answer.status_code != 503:
-                break
-            problem = answer.json()
-            assert (answer.headers["content-type"], problem["retry"]) == ("application/problem+json", "same-submission"), problem
-            self.refused += 1
-            await asyncio.sleep(0.2)
-        assert answer.status_code == 200, raw
-        events = parse_events(raw)
-        self.conversation_id = str(events[0].data["threadId"])
-        if events[-1].type != "RUN_FINISHED":
-            await self._until_saved(str(events[0].data["runId"]))
-        await asyncio.sleep(READS_SECONDS)
-
-    async def _until_saved(self, run_id: str) -> None:
-        """The stream ended without its last frame: its replica stops. The run goes on, and is asked about."""
-        async with asyncio.timeout(60):
-            while True:
-                answer = await self.http.get(f"{self.agent}/runs/{run_id}", headers=self._headers)
-                assert answer.status_code == 200, answer.text
-                if answer.json()["persistence"] == "saved":
-                    return
-                await asyncio.sleep(0.2)
-
-    async def heard(self) -> list[str]:
-        """All of the conversation, in order."""
-        texts: list[str] = []
-        cursor: str | None = None
-        while True:
-            query = {"limit": "200", **({"cursor": cursor} if cursor else {})}
-            path = f"{self.agent}/conversations/{self.conversation_id}/items"
-            page = (await self.http.get(path, params=query, headers=self._headers)).json()
-            texts += [item["text"] for item in page["items"]]
-            cursor = page["next"]
-            if cursor is None:
-                return texts
-
-    @property
-    def _headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {token(self.subject)}"}
-
-
 SLOW: Final = [pytest.param(proxy, 50, 2, marks=pytest.mark.slow, id=f"{proxy}, 50 people, each replica twice") for proxy in PROXIES]
 
 
@@ -182,8 +103,7 @@ async def test_o22_a_rolling_update_loses_nothing(database_url: str, code_before
             sent = sum(len(person.sent) for person in crowd)
             assert sent >= 2 * people
             for person in crowd:
-                said = [text for submission in person.sent for text in (f"text of {submission}", "first ", "second")]
-                assert await person.heard() == said
+                assert await person.heard() == person.expected("first ", "second")
             assert stack.upstream.counts().executions == sent
             with psycopg.connect(database_url) as connection:
                 states = connection.execute("select distinct execution, persistence from run").fetchall()

@@ -71,8 +71,15 @@ class Pair:
             connection.execute("select pg_reload_conf()")
         self.until("select count(*) = 1 from pg_stat_replication where sync_state in ('sync', 'quorum')")
 
+    def restart_primary(self, *, crash: bool) -> None:
+        """Fast: clients are thrown out and a checkpoint is written. Crash: nothing is written, and recovery replays the log."""
+        if crash:
+            self.lose_primary()
+        self._primary.stop()
+        self._primary.start()
+
     def lose_primary(self) -> None:
-        """SIGKILL every process of the primary at once: as a machine that is gone."""
+        """Every process of the primary goes at once: as with a machine that is gone."""
         pid = self._primary.server_pid
         assert pid is not None
         os.kill(pid, signal.SIGQUIT)  # immediate: no checkpoint, nothing is flushed, clients are thrown out
