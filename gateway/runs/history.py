@@ -73,6 +73,9 @@ class ReceiptJson(TypedDict):
 
 
 _ITEM_CURSOR: Final = struct.Struct(">qi")
+_THE_BEGINNING: Final = (0, -1)
+_THE_END: Final = (2**63 - 1, 2**31 - 1)
+"""Places of an item that no item has: (sequence, position)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,20 +140,31 @@ class History:
         return (await self._views(owner, [row]))[0]
 
     async def items(
-        self, access: Access, application_id: ApplicationId, conversation_id: ConversationId, *, limit: int, cursor: str | None
+        self,
+        access: Access,
+        application_id: ApplicationId,
+        conversation_id: ConversationId,
+        *,
+        limit: int,
+        cursor: str | None,
+        from_end: bool = False,
     ) -> ItemPage:
-        """One page of a conversation's items in order."""
+        """One page of a conversation's items in order. `from_end`: pages come from the end backwards, and `next` is the one before."""
         owner = Owner(access.account_id, application_id)
-        scope = f"items/{conversation_id}"
-        after = (0, -1) if cursor is None else _item_cursor(cursor, scope)
-        rows = await store.items(self.database, owner, conversation_id, after=after, limit=limit + 1)
+        scope = f"items/{'end/' if from_end else ''}{conversation_id}"
+        place = None if cursor is None else _item_cursor(cursor, scope)
+        if from_end:
+            rows = await store.items_before(self.database, owner, conversation_id, before=place or _THE_END, limit=limit + 1)
+        else:
+            rows = await store.items(self.database, owner, conversation_id, after=place or _THE_BEGINNING, limit=limit + 1)
         if not rows and await store.conversation(self.database, owner, conversation_id) is None:
             raise Refused(Code.NOT_FOUND)
         shown = rows[:limit]
         following = None
         if len(rows) > limit:
             following = sealed(_ITEM_CURSOR.pack(shown[-1].sequence, shown[-1].position), scope)
-        return ItemPage([(RunId(row.run_id), _visible(row)) for row in shown], following)
+        in_order = shown[::-1] if from_end else shown
+        return ItemPage([(RunId(row.run_id), _visible(row)) for row in in_order], following)
 
     async def rename(self, access: Access, application_id: ApplicationId, conversation_id: ConversationId, title: str) -> ConversationView:
         """Give a conversation a title of 1 to 200 characters, trimmed. Raises Refused(invalid_text, text_too_long)."""

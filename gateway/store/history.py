@@ -12,6 +12,7 @@ from gateway.store.statements import statement
 _CONVERSATIONS: Final = statement("history.conversations")
 _CONVERSATION: Final = statement("history.conversation")
 _ITEMS: Final = statement("history.items")
+_ITEMS_BEFORE: Final = statement("history.items_before")
 _RENAME: Final = statement("history.rename")
 _REMOVE: Final = statement("history.remove")
 _ACTIVE_RUN: Final = statement("history.active_run")
@@ -91,6 +92,15 @@ async def items(db: Database, owner: Owner, conversation_id: ConversationId, *, 
     sequence, position = after
     params = _params(owner, conversation_id=conversation_id, after_sequence=sequence, after_position=position, limit=limit)
     return await db.all(_ITEMS, ItemRow, params, reading=True)
+
+
+async def items_before(
+    db: Database, owner: Owner, conversation_id: ConversationId, *, before: tuple[int, int], limit: int
+) -> list[ItemRow]:
+    """At most `limit` items, the nearest first, before the (sequence, position) of `before`. Empty as `items`."""
+    sequence, position = before
+    params = _params(owner, conversation_id=conversation_id, before_sequence=sequence, before_position=position, limit=limit)
+    return await db.all(_ITEMS_BEFORE, ItemRow, params, reading=True)
 
 
 async def rename(db: Database, owner: Owner, conversation_id: ConversationId, title: str) -> bool:

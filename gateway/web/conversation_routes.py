@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import WithJsonSchema
+from pydantic import Field, WithJsonSchema
 from starlette.types import ASGIApp
 
 from gateway.domain.ids import ApplicationId, ConversationId
@@ -11,13 +11,19 @@ from gateway.identity.accounts import Access
 from gateway.json_shapes import AnyText, Body, text_schema
 from gateway.runs.history import conversation_json, conversation_page_json, item_page_json, removed_json
 from gateway.web.call import Call, json_response
-from gateway.web.query import page_of
+from gateway.web.query import PageQuery, page_of, yes
 
 
 class TitleBody(Body):
     """A conversation's new title."""
 
     title: Annotated[str, AnyText, WithJsonSchema(text_schema(MAX_TITLE_CHARACTERS))]
+
+
+class ItemsQuery(PageQuery, total=False):
+    """Which page of a conversation's items."""
+
+    newest: Annotated[bool, Field(description="`true`: the newest page first, and `next` is the one before it. Items stay in order.")]
 
 
 async def list_conversations(call: Call, access: Access, application_id: ApplicationId) -> ASGIApp:
@@ -48,9 +54,10 @@ async def list_items(call: Call, access: Access, application_id: ApplicationId) 
     """GET …/conversations/{conversation_id}/items."""
     conversation_id = _conversation(call)
     limit, cursor = page_of(call)
-    return json_response(
-        item_page_json(await call.services.history.items(access, application_id, conversation_id, limit=limit, cursor=cursor))
+    page = await call.services.history.items(
+        access, application_id, conversation_id, limit=limit, cursor=cursor, from_end=yes(call, "newest")
     )
+    return json_response(item_page_json(page))
 
 
 def _conversation(call: Call) -> ConversationId:

@@ -24,7 +24,7 @@ from gateway.runs.operator_reads import (
 )
 from gateway.runs.overview import OverviewJson
 from gateway.web.call import JSON, OPERATOR, Call, Group, Method, Operator, RouteSpec, json_response
-from gateway.web.query import PageQuery, one, page_of
+from gateway.web.query import PageQuery, one, page_of, yes
 
 
 class ResolutionBody(Body):
@@ -48,7 +48,6 @@ class RunQuery(TypedDict, total=False):
 
 
 _RUN: Final = f"{OPERATOR}/runs/{{run_id}}"
-_YES_OR_NO: Final = {None: False, "false": False, "true": True}
 
 
 async def list_runs(call: Call, _: Access) -> ASGIApp:
@@ -61,10 +60,7 @@ async def list_runs(call: Call, _: Access) -> ASGIApp:
 
 async def read_run(call: Call, access: Access) -> ASGIApp:
     """GET /runs/{run_id}?text=true."""
-    text = one(call, "text")
-    if text not in _YES_OR_NO:
-        raise Refused(Code.MALFORMED_REQUEST)
-    reader = web_actor(access.subject) if _YES_OR_NO[text] else None
+    reader = web_actor(access.subject) if yes(call, "text") else None
     return json_response(operator_run_detail_json(await call.services.operator_reads.run(_run(call), text_for=reader)))
 
 

@@ -16,6 +16,7 @@ from gateway.web.call import Call
 Row = TypeVar("Row")
 
 _ID_BYTES: Final = 16
+_YES_OR_NO: Final = {None: False, "false": False, "true": True}
 _LIMIT: Final = re.compile(r"[0-9]{1,4}")
 CURSOR_CHARACTERS: Final = 200
 """Ours have fewer than 50."""
@@ -36,6 +37,14 @@ def one(call: Call, name: str) -> str | None:
     if len(found) > 1:
         raise Refused(Code.MALFORMED_REQUEST)
     return found[0] if found else None
+
+
+def yes(call: Call, name: str) -> bool:
+    """Whether the query says `true`; it does not where it says nothing. Raises Refused(malformed_request)."""
+    wanted = one(call, name)
+    if wanted not in _YES_OR_NO:
+        raise Refused(Code.MALFORMED_REQUEST)
+    return _YES_OR_NO[wanted]
 
 
 def page_of(call: Call) -> tuple[int, str | None]:

@@ -231,7 +231,7 @@ PUBLIC_ROUTES: Final[tuple[RouteSpec, ...]] = (
         answers=JSON,
         about="What was said in it, in order.",
         returns={200: ItemsJson},
-        query=PageQuery,
+        query=conversation_routes.ItemsQuery,
     ),
     *operator_routes.ROUTES,
     *operator_provider_routes.ROUTES,

@@ -65,6 +65,46 @@ from page p
 join run r on r.run_id = p.run_id
 order by p.sequence, p.position
 
+-- name: items_before
+-- As items, read from the end: the page before a place, the nearest first.
+with owned as (
+    select c.conversation_id
+    from conversation c
+    where c.conversation_id = %(conversation_id)s::uuid
+        and c.account_id = %(account_id)s::uuid and c.application_id = %(application_id)s::uuid and c.deleted_at is null
+), saved as (
+    select i.run_id, i.sequence, i.position, i.type, i.role, i.text, i.complete, i.name, i.status, i.parent_position
+    from item i
+    where i.conversation_id = (select o.conversation_id from owned o)
+        and (i.sequence, i.position) < (%(before_sequence)s::bigint, %(before_position)s::integer)
+    order by i.sequence desc, i.position desc
+    limit %(limit)s::integer
+), seen as (
+    select r.run_id, r.sequence, e.position, e.type, case when e.type = 'message' then 'assistant' end as role,
+        e.text, e.complete, e.name, e.status, e.parent as parent_position
+    from run r
+    join snapshot s on s.run_id = r.run_id
+    cross join lateral jsonb_to_recordset(convert_from(s.body, 'UTF8')::jsonb -> 'items')
+        as e (position integer, type text, text text, complete boolean, name text, status text, parent integer)
+    where r.conversation_id = (select o.conversation_id from owned o)
+        and r.persistence in ('partial', 'pending', 'incomplete')
+        and (r.sequence, e.position) < (%(before_sequence)s::bigint, %(before_position)s::integer)
+        and not exists (select from item i where i.run_id = r.run_id and i.position = e.position)
+    order by r.sequence desc, e.position desc
+    limit %(limit)s::integer
+), page as (
+    select * from saved
+    union all
+    select * from seen
+    order by sequence desc, position desc
+    limit %(limit)s::integer
+)
+select p.run_id, p.sequence, p.position, p.type, p.role, p.text, p.complete, p.name, p.status, p.parent_position,
+    r.execution, r.reason, r.resolution_outcome
+from page p
+join run r on r.run_id = p.run_id and r.conversation_id = %(conversation_id)s::uuid
+order by p.sequence desc, p.position desc
+
 -- name: rename
 -- A new title. Not activity: the conversation keeps its place in the list.
 update conversation c set title = %(title)s::text

@@ -127,14 +127,16 @@ class Writer:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    async def items(self, conversation_id: UUID, *, limit: int | None = None) -> list[Any]:
-        """All items, page by page."""
+    async def items(self, conversation_id: UUID, *, limit: int | None = None, newest: bool = False) -> list[Any]:
+        """All items in order, page by page; with `newest` from the end."""
         found: list[Any] = []
         query: dict[str, object] = {} if limit is None else {"limit": limit}
+        if newest:
+            query["newest"] = "true"
         while True:
             page = await self.get(f"/{conversation_id}/items", **query)
             assert limit is None or len(page["items"]) <= limit
-            found += page["items"]
+            found = page["items"] + found if newest else found + page["items"]
             if page["next"] is None:
                 return found
             query["cursor"] = page["next"]
@@ -158,6 +160,8 @@ async def test_o42_order_is_sequence_and_position_whatever_the_clock_says(writer
         assert page["next"] is None
     paged = await writer.items(conversation_id, limit=2)
     assert paged == page["items"]
+    assert await writer.items(conversation_id, limit=3, newest=True) == page["items"]
+    assert (await writer.get(f"/{conversation_id}/items", newest="true", limit=3))["items"] == page["items"][-3:]
     assert len({item["item_id"] for item in paged}) == 10
 
 
@@ -300,6 +304,8 @@ async def test_limits_and_cursors_are_checked(writer: Writer) -> None:
         f"{base}/{second}/items?cursor={of_items}",
         f"{base}?cursor={of_items}",
         f"{base}/{first}/items?cursor={of_conversations}",
+        f"{base}/{first}/items?newest=true&cursor={of_items}",
+        f"{base}/{first}/items?newest=1",
     ]
     for address in addresses:
         answer = await writer.world.client.get(address, headers=headers)
@@ -395,6 +401,7 @@ async def test_pages_are_read_by_their_indexes(writer: Writer) -> None:
     owner = {"account_id": writer.account_id, "application_id": writer.application_id, "limit": 51}
     pages = {
         "history.items": owner | {"conversation_id": conversation_id, "after_sequence": 1, "after_position": 2},
+        "history.items_before": owner | {"conversation_id": conversation_id, "before_sequence": 3, "before_position": 2},
         "history.conversations": owner | {"after_at": datetime.now(UTC), "after_id": conversation_id},
         "history.conversation": owner | {"conversation_id": conversation_id},
     }
