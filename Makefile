@@ -40,8 +40,8 @@ upstreams: $(UPSTREAMS) ## install the servers of others that some tests run, ea
 	"$$uv" pip install --quiet --python "$(CURDIR)/.upstreams/$*/bin/python" --requirement "$(CURDIR)/$<"
 	@touch $@
 
-clients: ## the released AG-UI clients, which tests let read our streams (needs npm)
-	@cd tests/ag_ui_client && npm ci --silent --no-audit --no-fund
+clients: ## what tests need of npm: the released AG-UI clients, which read our streams, and axe-core, which reads our pages
+	@for folder in tests/ag_ui_client tests/browser; do (cd $$folder && npm ci --silent --no-audit --no-fund) || exit 1; done
 
 demo: setup ## the whole system on this machine: Postgres, an agent, the gateway, a chat page
 	@$(PY) -m gateway demo $(ARGS)

@@ -1,219 +1,349 @@
-"""The chat page in a real browser: it loads under its policy, signs in, sends, shows the answer arriving, and finds it again.
+"""The chat page in a real browser, over a real gateway with a scripted agent: each state that a person can meet, and what they do then."""
 
-Runs are played by the test over real admission, streams and history (tests/http/world.py).
-"""
-
-import asyncio
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from pathlib import Path
+from uuid import uuid4
 
 import pytest
-from playwright.async_api import Browser, ConsoleMessage, Page, Request, Route, async_playwright, expect
+from playwright.async_api import Request, expect
 
-from gateway.domain.ids import RunId
-from gateway.domain.snapshot import MessageItem, Snapshot, ToolItem, ToolStatus, sha256
-from gateway.domain.states import Execution, Persistence
-from gateway.domain.submission import Submission
-from gateway.runs.live import LiveRun
-from gateway.sse_parser.projection import Change, MessageEnded, MessageStarted, TextAppended, ToolCalled, ToolReturned, ToolStarted
-from tests.http.world import World, demo, open_world
-from tests.support.postgres import PostgresForTests
-from tests.support.require import missing
+from tests.browser.served import PHONE, Served, Visit, beginning, body_of, in_three_parts
+from tests.support.scripted_upstream import event, failed, finished, gate, message, started
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("browser")]
 
-CHROMIUM = "/usr/bin/chromium"
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-)  # fmt: skip
-ANSWER = (MessageItem(1, "Before the tool.", True), ToolItem(2, "search", ToolStatus.RETURNED, 1), MessageItem(3, "After <b>it</b>.", True))
+MARKDOWN = """# Trains to Paris
+Use the **fast** one, *not* the slow one: see [the plan](https://trains.example/plan?a=1) or https://trains.example.
 
+- first `06:10`
+- then 08:40
 
-@dataclass
-class Complaints:
-    """What the page should not do: console errors, uncaught faults, requests to other hosts."""
-
-    base_url: str
-    found: list[str] = field(default_factory=list)
-
-    def watch(self, page: Page) -> None:
-        page.on("console", self._said)
-        page.on("pageerror", lambda error: self.found.append(str(error)))
-        page.on("request", self._asked)
-
-    def _said(self, message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning"):
-            self.found.append(message.text)
-
-    def _asked(self, request: Request) -> None:
-        if not request.url.startswith(self.base_url):
-            self.found.append(request.url)
+```
+<script>alert("code")</script>
+```
+[no link](javascript:alert(1)) <img src=x onerror=alert(2)>"""
+QUESTION = "What is the weather in Paris?"
+INJECTION = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>{{7*7}}"
 
 
-@dataclass(frozen=True)
-class Visit:
-    """An open page of a world."""
-
-    world: World
-    page: Page
-    complaints: Complaints
-
-    async def sign_in(self) -> None:
-        await self.page.goto(self.world.base_url)
-        await self.page.get_by_role("button", name="ada").click()
-        await expect(self.page.get_by_label("Message", exact=True)).to_be_visible()
-        await expect(self.page.get_by_role("button", name="Send")).to_be_enabled()
-
-    async def send(self, text: str) -> LiveRun:
-        """Send a message; the run that it made."""
-        await self.page.get_by_label("Message", exact=True).fill(text)
-        await self.page.keyboard.press("Enter")
-        await expect(self.page.locator("#notice")).to_contain_text("on its way")
-        live = self.world.begun.latest
-        assert live is not None
-        return live
+async def operator(visit: Visit, outcome: str) -> None:
+    """An operator settles the person's only run."""
+    client = visit.served.replica.client("olga", roles=("operator",))
+    [(run_id,)] = await visit.sql("select run_id from run r join account a using (account_id) where a.subject = %s", visit.subject)
+    answer = await client.http.post(
+        f"/api/operator/runs/{run_id}/resolve", json={"outcome": outcome, "reason": "Looked at by hand."}, headers=client.headers
+    )
+    assert answer.status_code == 200, answer.text
 
 
-@pytest.fixture(scope="module")
-async def browser(anyio_backend: str) -> AsyncIterator[Browser]:
-    if not Path(CHROMIUM).exists():
-        missing("chromium", f"there is no {CHROMIUM}")
-    async with async_playwright() as playwright:
-        opened = await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield opened
-        await opened.close()
+async def test_the_demo_signs_in_and_out(served: Served) -> None:
+    async with served.visit() as visit:
+        await visit.context.clear_cookies()
+        await visit.page.goto(served.base_url)
+        await expect(visit.page.get_by_role("heading", name="Sign in")).to_be_visible()
+        await visit.shot("sign-in")
+        await visit.check_access()
+        await visit.page.get_by_role("button", name="ada").click()
+        await expect(visit.text).to_be_visible()
+        assert "session" not in await visit.page.evaluate("() => document.cookie")
+        await visit.page.get_by_role("button", name="Sign out").click()
+        await expect(visit.page.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
-@pytest.fixture
-async def visit(browser: Browser, postgres: PostgresForTests) -> AsyncIterator[Visit]:
-    """A page of the demo, which must have nothing to complain about when the test is over."""
-    with postgres.migrated_database() as url:
-        async with open_world(url, demo=demo()) as world:
-            world.application("Research")
-            context = await browser.new_context(viewport={"width": 360, "height": 740})
-            page = await context.new_page()
-            complaints = Complaints(world.base_url)
-            complaints.watch(page)
-            yield Visit(world, page, complaints)
-            await context.close()
-        assert complaints.found == []
+async def test_o03_a_reload_and_a_second_tab_pick_up_the_live_answer(served: Served) -> None:
+    """Field case O-03: the answer so far, then the rest, once; history is what was streamed."""
+    async with served.visit(name="Travel desk") as visit:
+        await visit.open()
+        await o03(visit)
 
 
-def publish(live: LiveRun, *changes: Change) -> None:
-    live.channel.publish(live.frames.changes(changes))
-
-
-async def test_it_loads_signs_in_and_fits_a_small_screen(visit: Visit) -> None:
-    await visit.page.goto(visit.world.base_url)
-    await expect(visit.page.get_by_role("heading", name="Sign in")).to_be_visible()
-    await expect(visit.page.get_by_role("button", name="grace")).to_be_visible()
-    await visit.sign_in()
-    await expect(visit.page.locator("#app option")).to_have_text(["Research"])
-    assert await visit.page.evaluate("() => document.documentElement.scrollWidth") == 360
-    assert "session" not in await visit.page.evaluate("() => document.cookie")
-
-
-async def test_nothing_can_be_sent_before_the_place_is_open(visit: Visit) -> None:
-    """What opens late would wipe the message off the screen and stop watching its run."""
-    held = asyncio.Event()
-
-    async def hold(route: Route) -> None:
-        await held.wait()
-        await route.continue_()
-
-    await visit.page.route("**/agent/conversations*", hold)
-    await visit.page.goto(visit.world.base_url)
-    await visit.page.get_by_role("button", name="ada").click()
-    await visit.page.get_by_label("Message", exact=True).fill("Too early")
-    await expect(visit.page.get_by_role("button", name="Send")).to_be_disabled()
-    await visit.page.keyboard.press("Enter")
-    assert visit.world.begun.latest is None
-    held.set()
-    await expect(visit.page.get_by_role("button", name="Send")).to_be_enabled()
-    await expect(visit.page.get_by_label("Message", exact=True)).to_have_value("Too early")
-
-
-async def test_an_answer_arrives_survives_a_reload_and_is_found_in_order(visit: Visit) -> None:
-    await visit.sign_in()
-    live = await visit.send("A question")
-    live.moved(Execution.DISPATCHED, datetime.now(UTC))
-    live.moved(Execution.RUNNING, datetime.now(UTC))
-    publish(live, MessageStarted(1), TextAppended(1, "Before the "))
-    await expect(visit.page.locator(".assistant.live .body")).to_have_text("Before the ")
-    await expect(visit.page.get_by_role("button", name="Send", exact=True)).to_be_disabled()
-
-    await visit.page.reload()
-    await expect(visit.page.locator(".assistant.live .body")).to_have_text("Before the ")
-    publish(live, TextAppended(1, "tool."), MessageEnded(1), ToolStarted(2, "search", 1), ToolCalled(2))
+async def o03(visit: Visit) -> None:
+    visit.served.answer(QUESTION, *in_three_parts(stop="weather"))
+    await visit.shot("empty")
+    await visit.send(QUESTION)
     await expect(visit.page.locator(".tool")).to_contain_text("is at work")
-    publish(live, ToolReturned(2), MessageStarted(3), TextAppended(3, "After <b>it</b>."), MessageEnded(3))
-    save(visit.world, live)
-    live.ended(Execution.SUCCEEDED, Persistence.SAVED, None, None, datetime.now(UTC), datetime.now(UTC))
-    visit.world.begun.live_runs.remove(live.view.run_id)
-
-    shown = ["You: A question", "Agent: Before the tool.", "Tool search is done", "Agent: After <b>it</b>."]
-    await expect(visit.page.get_by_role("button", name="Send", exact=True)).to_be_enabled()
-    await expect(visit.page.locator("#transcript > li")).to_have_text(shown)
+    await expect(visit.page.get_by_role("button", name="Send", exact=True)).to_be_disabled()
+    await visit.shot("tool-step")
+    await visit.check_access()
     await visit.page.reload()
-    await expect(visit.page.locator("#transcript > li")).to_have_text(shown)
+    await expect(visit.page.locator(".assistant .body")).to_have_text("Let me look that up.")
+    other = await visit.another_tab()
+    await other.page.goto(visit.page.url)
+    await expect(other.page.locator(".tool")).to_contain_text("is at work")
+    visit.served.stack.upstream.release("weather")
+    for page in (visit.page, other.page):
+        await expect(page.locator(".message .body")).to_have_text([QUESTION, "Let me look that up.", "It is 13 °C."])
+        await expect(page.locator(".tool")).to_contain_text("is done")
+        await expect(page.get_by_role("button", name="Send", exact=True)).to_be_enabled()
+    await visit.shot("answer")
+    # A tab that is open hears of what the other one sends.
+    await other.page.bring_to_front()
+    visit.served.answer("more", *beginning("So "), gate("more"), event("TEXT_MESSAGE_END", messageId="m1"), finished())
+    await other.send("more")
+    await expect(visit.page.locator(".assistant.live .body")).to_have_text("So")
+    # Closed and come back to.
+    await other.page.close()
+    visit.served.stack.upstream.release("more")
+    await expect(visit.shown).to_have_count(6)
+    await visit.page.reload()
+    await expect(visit.page.locator("#transcript .body")).to_have_text([QUESTION, "Let me look that up.", "It is 13 °C.", "more", "So"])
+    assert await visit.runs() == [("succeeded", "saved")] * 2
+
+
+async def test_o06_o07_a_double_enter_and_a_broken_connection_send_once(visit: Visit) -> None:
+    """Field cases O-06 and O-07: two Enters, a hidden tab, a request that is repeated: one submission id, one run."""
+    sent: list[str] = []
+
+    def note(request: Request) -> None:
+        if request.method == "POST":
+            sent.append(body_of(request)["submission_id"])
+
+    visit.page.on("request", note)
+    visit.served.answer("once", *beginning("It goes "), gate("once"), event("TEXT_MESSAGE_END", messageId="m1"), finished())
+    await visit.text.fill("once")
+    await visit.text.evaluate(
+        """field => { for (let n = 0; n < 2; n += 1) field.dispatchEvent(new KeyboardEvent("keydown", {key: "Enter", bubbles: true})) }"""
+    )
+    await expect(visit.page.locator(".assistant .body")).to_have_text("It goes")
+    assert len(sent) == 1
+    other = await visit.another_tab()
+    await other.page.goto("about:blank")
+    await other.page.bring_to_front()
+    await visit.page.bring_to_front()
+    assert len(sent) == 1
+    # The way in breaks, and comes back: the stream is opened again, nothing is sent again.
+    await visit.served.way_in.refuse()
+    await visit.served.way_in.reset()
+    await expect(visit.page.locator("#notice")).to_contain_text("interrupted")
+    await visit.shot("interrupted")
+    await visit.served.way_in.listen_again()
+    visit.served.stack.upstream.release("once")
+    await expect(visit.page.get_by_role("button", name="Send", exact=True)).to_be_enabled()
+    await expect(visit.shown).to_have_count(2)
+    assert len(sent) == 1
+    assert await visit.runs() == [("succeeded", "saved")]
+    # A message that could not be sent goes out again under its id, also after a reload.
+    await visit.served.way_in.refuse()
+    await visit.served.way_in.reset()
+    await visit.send("again")
+    await expect(visit.page.locator("#notice")).to_contain_text("nothing is sent twice")
+    await visit.served.way_in.listen_again()
+    await visit.page.reload()
+    await expect(visit.shown).to_have_count(6)
+    assert len(set(sent)) == 2
+    assert await visit.runs() == [("succeeded", "saved")] * 2
+
+
+async def test_text_from_anybody_stays_text(visit: Visit) -> None:
+    visit.served.answer("plan", *started(), *message("m1", MARKDOWN), finished())
+    visit.served.answer(INJECTION, *started(), *message("m1", INJECTION), finished())
+    await visit.send("plan")
+    await visit.ready()
+    answer = visit.page.locator(".assistant .body")
+    assert [await link.get_attribute("href") for link in await answer.locator("a").all()] == [
+        "https://trains.example/plan?a=1",
+        "https://trains.example/",
+    ]
+    await expect(answer.locator("strong")).to_have_text("fast")
+    await expect(answer.locator("pre")).to_have_text('<script>alert("code")</script>')
+    await expect(answer.locator("li")).to_have_text(["first 06:10", "then 08:40"])
+    await expect(answer).to_contain_text("[no link](javascript:alert(1)) <img src=x onerror=alert(2)>")
+    await visit.shot("markdown")
+    await visit.page.get_by_role("button", name="Copy").click()
+    await expect(visit.page.get_by_role("button", name="Copied")).to_be_visible()
+    await visit.send(INJECTION)
+    await visit.ready()
+    await visit.page.get_by_role("button", name="Rename").click()
+    await visit.page.get_by_label("Title").fill(INJECTION)
+    await visit.shot("rename")
+    await visit.check_access()
+    await visit.page.get_by_role("button", name="Save").click()
+    await expect(visit.page.locator("#title")).to_have_text(INJECTION)
+    await expect(visit.page.locator(".message .body").last).to_have_text(INJECTION)
+    assert await visit.page.locator(".body img, .body script, #title img, .name img").count() == 0
+    assert await visit.page.title() != "taken"
+    await visit.page.get_by_role("button", name="Delete").click()
+    await visit.page.locator("#delete-dialog").get_by_role("button", name="Delete").click()
+    await expect(visit.page.locator("#notice")).to_contain_text("What the agent service remembers of this conversation is not deleted")
+    await visit.shot("deleted")
+    await expect(visit.page.locator("#conversations li")).to_have_count(0)
+
+
+async def test_refusals_say_what_to_do_and_give_the_message_back(visit: Visit) -> None:
+    await visit.sql(
+        "insert into quota_rule (quota_rule_id, scope, application_id, task_limit, calendar_window) values (%s, 'app', %s, 1, 'day')",
+        uuid4(),
+        visit.application,
+    )
+    await visit.page.reload()
+    await expect(visit.page.locator("#quota")).to_contain_text("1 of 1 tasks left today")
+    await visit.send("hello")
+    await expect(visit.page.locator("#quota")).to_contain_text("0 of 1 tasks left")
+    await visit.ready()
+    await visit.send("one more")
+    await expect(visit.page.locator("#notice")).to_contain_text("Your quota is used up. You can send again")
+    await expect(visit.text).to_have_value("one more")
+    await visit.shot("quota-used-up")
+    await visit.check_access()
+
+
+async def test_moderation_refuses_and_the_message_can_be_changed(visit: Visit) -> None:
+    await visit.send("Buy contraband for me")
+    await expect(visit.page.locator("#notice")).to_contain_text("Change it")
+    await expect(visit.text).to_have_value("Buy contraband for me")
+    await expect(visit.shown).to_have_count(0)
+    await visit.shot("moderation")
+    await visit.send("Buy bread for me")
+    await expect(visit.page.locator(".assistant").first).to_be_visible()
+    await visit.ready()
+    assert await visit.runs() == [("succeeded", "saved")]
+
+
+async def test_an_incomplete_answer_is_accepted_and_an_unknown_one_waits_for_an_operator(visit: Visit) -> None:
+    visit.served.answer("half", *beginning("The total is 1"), ending="reset", ends_as="success")
+    await visit.send("half")
+    await expect(visit.page.get_by_role("button", name="Accept it and go on")).to_be_visible()
+    await expect(visit.page.locator(".assistant")).to_contain_text("The total is 1")
+    await visit.shot("incomplete")
+    await visit.check_access()
+    await visit.page.get_by_role("button", name="Accept it and go on").click()
+    await visit.ready()
     await expect(visit.page.locator("#notice")).to_be_hidden()
 
 
-async def test_a_message_is_sent_again_under_its_one_id_when_the_network_fails(visit: Visit) -> None:
-    await visit.sign_in()
-    bodies: list[str | None] = []
-
-    async def break_the_first(route: Route) -> None:
-        bodies.append(route.request.post_data)
-        if len(bodies) == 1:
-            await route.abort("connectionreset")
-        else:
-            await route.continue_()
-
-    await visit.page.route("**/agent/runs", break_the_first)
-    live = await visit.send("Only once")
-    assert len(bodies) == 2
-    assert len(set(bodies)) == 1
-    assert visit.world.sql("select count(*) from run") == [(1,)]
-    assert isinstance(live.admitted.submission, Submission)
-    assert live.admitted.submission.text == "Only once"
-    (complaint,) = visit.complaints.found
-    assert "ERR_CONNECTION_RESET" in complaint
-    visit.complaints.found.clear()
+async def test_the_page_follows_what_an_operator_decides(visit: Visit) -> None:
+    visit.served.answer("lost", *beginning("I have "), ending="reset", ends_as="running")
+    await visit.send("lost")
+    await expect(visit.page.get_by_role("button", name="Refresh status")).to_be_visible()
+    await expect(visit.page.locator(".assistant")).to_contain_text("I have")
+    await visit.shot("unknown")
+    await visit.check_access()
+    await operator(visit, "failed")
+    await visit.page.get_by_role("button", name="Refresh status").click()
+    await expect(visit.page.locator("#notice")).to_contain_text("An operator closed this task")
+    await visit.shot("resolved")
+    await visit.ready()
+    await expect(visit.page.locator(".assistant")).to_contain_text("I have")
 
 
-async def test_a_stream_that_just_ends_is_watched_again(visit: Visit) -> None:
-    await visit.sign_in()
-    live = await visit.send("A question")
-    publish(live, MessageStarted(1), TextAppended(1, "Before the "))
-    await expect(visit.page.locator(".assistant.live .body")).to_have_text("Before the ")
-    # The replica stops: its streams end without a terminal frame. Another one saves, and serves from the database.
-    visit.world.begun.live_runs.remove(live.view.run_id)
-    save(visit.world, live)
-    live.detach()
-    await expect(visit.page.get_by_role("button", name="Send", exact=True)).to_be_enabled()
-    await expect(visit.page.locator("#transcript > li")).to_have_count(4)
-    assert visit.world.sql("select count(*) from run") == [(1,)]
+async def test_a_failed_run_says_so_and_keeps_what_was_said(visit: Visit) -> None:
+    visit.served.answer("fail", *started(), *message("m1", "I try."), failed())
+    await visit.send("fail")
+    await expect(visit.page.locator("#notice.warn")).to_be_visible()
+    await visit.ready()
+    await expect(visit.page.locator(".assistant .body")).to_have_text("I try.")
+    await visit.shot("failed")
 
 
-def save(world: World, live: LiveRun) -> None:
-    """What saving writes: items from the snapshot, shown here through `pending`."""
-    run_id: RunId = live.view.run_id
-    body = Snapshot(ANSWER, True).canonical()
-    world.sql("insert into snapshot (run_id, revision, complete, body, sha256) values (%s, 1, true, %s, %s)", run_id, body, sha256(body))
-    world.sql(
-        "insert into item (run_id, position, conversation_id, sequence, item_id, type, role, text, complete, name, status, parent_position)"
-        " select r.run_id, e.position, r.conversation_id, r.sequence, gen_random_uuid(), e.type,"
-        " case e.type when 'message' then 'assistant' end, e.text, e.complete, e.name, e.status, e.parent"
-        " from run r join snapshot s using (run_id) cross join lateral jsonb_to_recordset(convert_from(s.body, 'UTF8')::jsonb -> 'items')"
-        " as e (position integer, type text, text text, complete boolean, name text, status text, parent integer) where r.run_id = %s",
-        run_id,
+async def test_d9b_an_answer_that_cannot_be_saved_stays_on_the_page_until_it_is(visit: Visit) -> None:
+    await visit.sql(
+        "create function refuse_item() returns trigger language plpgsql as $$ begin"
+        " if new.text = 'Not to be saved.' then raise exception 'refused' using errcode = 'check_violation'; end if; return new; end $$"
     )
-    world.sql(
-        "update run set execution = 'succeeded', persistence = 'saved', fence_at = now(), user_slot = null, application_slot = null,"
-        " finished_at = now() where run_id = %s",
-        run_id,
+    await visit.sql("create trigger refuse_item before insert on item for each row execute function refuse_item()")
+    visit.served.answer("keep", *started(), *message("m1", "Not to be saved."), finished())
+    try:
+        await visit.send("keep")
+        await expect(visit.page.locator("#notice")).to_contain_text("saved")
+        await expect(visit.page.locator(".assistant .body")).to_have_text("Not to be saved.")
+        await expect(visit.page.get_by_role("button", name="Send", exact=True)).to_be_disabled()
+        await visit.shot("saving")
+    finally:
+        await visit.sql("drop trigger refuse_item on item")
+    await visit.page.get_by_role("button", name="Refresh status").click()
+    await visit.ready()
+    await expect(visit.page.locator(".assistant .body")).to_have_text("Not to be saved.")
+    assert await visit.runs() == [("succeeded", "saved")]
+
+
+async def test_a_question_is_answered_once_by_keyboard(served: Served) -> None:
+    async with served.visit(name="Reports", human_input=True) as visit:
+        await visit.open()
+        await visit.send("Send the report of May to finance, please.")
+        question = visit.page.locator("#question")
+        await expect(question.get_by_role("button", name="Approve")).to_be_enabled()
+        await visit.shot("question")
+        await visit.check_access()
+        await visit.page.reload()
+        await expect(question.get_by_role("button", name="Approve")).to_be_enabled()
+        await question.get_by_label("Comment").focus()
+        await visit.page.keyboard.type("Go on.")
+        await visit.page.keyboard.press("Tab")
+        await visit.page.keyboard.press("Enter")
+        await expect(question).to_be_hidden()
+        await expect(visit.page.locator(".assistant").last).to_contain_text("Done: approve")
+        assert [run[0] for run in await visit.runs()] == ["waiting", "succeeded"]
+        await visit.shot("approved")
+
+
+async def test_a_question_expires(served: Served) -> None:
+    async with served.visit(human_input=True) as visit:
+        await visit.open()
+        await visit.send("please")
+        await expect(visit.page.get_by_role("button", name="Approve")).to_be_enabled()
+        await visit.sql(
+            "update interrupt i set expires_at = clock_timestamp() from run r join account a using (account_id)"
+            " where i.run_id = r.run_id and a.subject = %s",
+            visit.subject,
+        )
+        await visit.page.get_by_role("button", name="Reject").click()
+        await expect(visit.page.locator("#question")).to_contain_text("The time for this decision is over")
+        await visit.shot("expired")
+        await visit.page.reload()
+        await expect(visit.page.locator("#question")).to_contain_text("The time for this decision is over")
+
+
+async def test_5000_items_open_at_the_end_and_older_ones_come_on_scrolling(visit: Visit) -> None:
+    await visit.send("hello")
+    await visit.ready()
+    await visit.sql(
+        "with c as (select c.* from conversation c join account a using (account_id) where a.subject = %s), r as ("
+        " insert into run (run_id, account_id, application_id, conversation_id, submission_id, sequence, execution, persistence,"
+        " attempt_token, correlation_id, config_version, token_version, fence_at, finished_at)"
+        " select gen_random_uuid(), c.account_id, c.application_id,"
+        " c.conversation_id, 's' || n, n, 'succeeded', 'saved', gen_random_uuid(), gen_random_uuid(), 1, 1, now(), now()"
+        " from c cross join generate_series(2, 2500) n returning *)"
+        " insert into item (run_id, position, conversation_id, sequence, item_id, type, role, text, complete)"
+        " select r.run_id, p, r.conversation_id, r.sequence, gen_random_uuid(), 'message', case p when 0 then 'user' else 'assistant' end,"
+        " 'text ' || r.sequence || '.' || p, true from r cross join generate_series(0, 1) p",
+        visit.subject,
     )
+    asked: list[str] = []
+    await visit.page.get_by_role("button", name="New conversation").click()
+    visit.page.on("request", lambda request: asked.append(request.url))
+    await visit.page.locator("#conversations button").first.click()
+    await expect(visit.page.locator(".message .body").last).to_have_text("text 2500.1")
+    assert len(asked) <= 3
+    await expect(visit.shown).to_have_count(50)
+    await visit.shot("long")
+    scroller = visit.page.locator("#scroller")
+    for _ in range(12):
+        before = await visit.page.locator(".message .body").first.inner_text()
+        await scroller.evaluate("node => { node.scrollTop = 0 }")
+        await expect(visit.page.locator(".message .body").first).not_to_have_text(before)
+        assert await visit.shown.count() <= 120
+    await expect(visit.page.get_by_text("text 2400.0", exact=True)).to_have_count(0)
+    for _ in range(20):
+        await scroller.evaluate("node => { node.scrollTop = node.scrollHeight }")
+    await expect(visit.page.locator(".message .body").last).to_have_text("text 2500.1")
+    assert await visit.page.evaluate("() => document.querySelectorAll('*').length") < 1500
+
+
+async def test_keyboard_alone_on_a_phone(served: Served) -> None:
+    async with served.visit(viewport=PHONE, color_scheme="dark", reduced_motion="reduce") as visit:
+        await visit.open()
+        assert await visit.page.evaluate("() => document.documentElement.scrollWidth") == PHONE["width"]
+        await visit.shot("phone")
+        await visit.page.keyboard.press("Tab")
+        await visit.page.keyboard.press("Enter")  # the link that skips to the message
+        await visit.page.keyboard.type("hello")
+        await visit.page.keyboard.press("Enter")
+        await expect(visit.page.locator(".assistant").first).to_be_visible()
+        await visit.ready()
+        await visit.check_access()
+        await visit.page.get_by_role("button", name="Menu").focus()
+        await visit.page.keyboard.press("Enter")
+        await expect(visit.page.locator("#conversations button")).to_be_visible()
+        await visit.shot("phone-menu")
+        await visit.check_access()
+        await visit.page.locator("#conversations button").focus()
+        await visit.page.keyboard.press("Enter")
+        await expect(visit.page.locator("#title")).to_be_focused()

@@ -59,7 +59,7 @@ async def test_a_released_client_has_a_conversation_an_error_a_refusal_and_a_dra
         stack.upstream.use(
             Script(
                 ag_ui_by_text={
-                    "fail": [Answer(frames=[*started(), *message("Half an ans"), failed()])],
+                    "fail": [Answer(frames=[*started(), *message("m1", "Half an ans"), failed()])],
                     "last": [
                         Answer(
                             frames=[

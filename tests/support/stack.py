@@ -223,12 +223,12 @@ class Stack:
         """Settings of a replica; `changes` by their environment names."""
         return load_settings(environment(self.database_url, **changes), serving=True)
 
-    async def replica(self, settings: Settings | None = None, **overrides: Any) -> Replica:
-        """Start a replica; it is drained and closed with the stack. `overrides` go to build_app."""
+    async def replica(self, settings: Settings | None = None, listener: socket.socket | None = None, **overrides: Any) -> Replica:
+        """Start a replica; it is drained and closed with the stack. `listener`: where it listens. `overrides` go to build_app."""
         chosen = settings or self.settings()
         gateway = await build_app(chosen, **overrides)
         await self._exits.enter_async_context(gateway.running())
-        listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        listener = listener or socket.create_server(("127.0.0.1", 0), backlog=1024)
         port = listener.getsockname()[1]
         config = uvicorn.Config(
             gateway.asgi, http="h11", ws="none", lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=1

@@ -1,124 +1,144 @@
-// The chat page: what is shown and what the buttons do. The protocol is in gateway-client.js, the words in words.js, the list of
-// messages in transcript.js. One file although it is long: all of it turns on the one `state` below.
-import { GatewayClient, ProblemError, Unreachable, isUnderWay, newSubmissionId } from "./gateway-client.js";
-import { Transcript, element } from "./transcript.js";
-import { CONNECTION, STEPS, blockedNotice, problemNotice, runNotice } from "./words.js";
+// The chat page: its one state, what the buttons do, and what runs do to it. The protocol is in gateway-client.js, what is shown in views.js,
+// the words in words.js, what was said in transcript.js.
+import { GatewayClient, Outbox, ProblemError, Unreachable, isUnderWay } from "./gateway-client.js";
+import { html, render } from "./preact-htm.js";
+import { Transcript } from "./transcript.js";
+import { NEW, Page, SHOWN } from "./views.js";
+import { CONNECTION, blockedNotice, problemNotice, runNotice } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 const client = new GatewayClient();
-const transcript = new Transcript($("transcript"), $("scroller"));
-const demo = document.documentElement.dataset.demo === "on";
-const PENDING = "gateway.pending";
-const NEW = "New conversation";
+const transcript = new Transcript();
+const messages = new Outbox(sessionStorage, "gateway.unanswered");
+const decisions = new Outbox(sessionStorage, "gateway.undecided");
+/** Tabs of one browser tell each other that a conversation changed. */
+const tabs = new BroadcastChannel("gateway.conversations");
+const STEP = 40;
+const NEAR = 400;
 
 const state = {
+  screen: "starting",
+  demo: document.documentElement.dataset.demo === "on",
+  users: [],
+  signInProblem: "",
+  me: null,
   apps: [],
-  appId: /** @type {string|null} */ (null),
+  appId: null,
   conversations: [],
-  cursor: null,
+  nextConversations: null,
   conversation: null,
   run: null,
-  /** The message that has no answer of the gateway yet: {appId, submissionId, text, conversationId}. */
-  subject: null,
-  pending: null,
+  usage: null,
+  /** What is shown of the transcript begins here. */
+  from: 0,
+  older: null,
+  loadingOlder: false,
+  opening: false,
   busy: false,
-  leaving: new AbortController(),
+  typing: false,
+  notice: null,
+  question: null,
+  expired: false,
+  decisionProblem: "",
+  dialog: null,
+  dialogProblem: "",
+  sideOpen: false,
+  copied: null,
+  get entries() {
+    return transcript.entries;
+  },
+  get canSend() {
+    return this.appId !== null && !this.busy && !this.opening && !this.question && !this.conversation?.blocked;
+  },
 };
+let leaving = new AbortController();
+let drawing = 0;
+let expiry = 0;
 
-// ---- starting ----------------------------------------------------------------------------------------------------------------------
+// ---- showing -------------------------------------------------------------------------------------------------------------------------
 
-start();
-
-async function start() {
-  wire();
-  if (document.documentElement.dataset.session !== "on") return showSignIn();
-  try {
-    await enter(await client.me());
-  } catch (error) {
-    if (error instanceof ProblemError && error.problem.code === "unauthenticated") return showSignIn();
-    showSignIn(textOf(error));
+/** Show the state now. Whoever reads at the end stays at the end; whoever reads further up keeps their place. */
+function draw() {
+  clearTimeout(drawing);
+  drawing = 0;
+  const before = $("scroller");
+  const atEnd = !before || (before.scrollHeight - before.scrollTop - before.clientHeight < 80 && state.from + SHOWN >= transcript.entries.length);
+  if (atEnd) state.from = Math.max(0, transcript.entries.length - SHOWN);
+  const anchor = before && !atEnd ? anchorOf(before) : null;
+  render(html`<${Page} state=${state} act=${act} />`, $("page"));
+  const scroller = $("scroller");
+  if (!scroller) return;
+  if (atEnd) scroller.scrollTop = scroller.scrollHeight;
+  else if (anchor) {
+    const kept = scroller.querySelector(`[data-key="${anchor.key}"]`);
+    if (kept) scroller.scrollTop += kept.getBoundingClientRect().top - anchor.top;
   }
 }
 
-async function enter(me) {
-  state.subject = me.subject;
-  $("who").textContent = me.subject;
-  state.apps = await client.apps();
-  composable(false);
-  for (const id of ["who", "workspace", "toggle"]) $(id).hidden = false;
-  $("sign-out").hidden = !demo;
-  $("sign-in").hidden = true;
-  const options = state.apps.map((app) => {
-    const option = element("option", "", app.available ? app.name : `${app.name} (not available)`);
-    option.value = app.app_id;
-    return option;
-  });
-  $("app").replaceChildren(...options);
-  $("app-field").hidden = state.apps.length === 0;
-  const place = placeOfAddress();
-  const first = state.apps.find((app) => app.app_id === place.appId) ?? state.apps.find((app) => app.available) ?? state.apps[0];
-  if (!first) {
-    $("welcome").textContent = "There is no application that you may use. Ask an operator.";
-    composable(false);
-    return;
+/** Show the state soon: pieces of an answer come faster than anybody reads. */
+function drawSoon() {
+  drawing ||= setTimeout(draw, 30);
+}
+
+function anchorOf(scroller) {
+  const top = scroller.getBoundingClientRect().top;
+  for (const node of $("transcript").children) {
+    const box = node.getBoundingClientRect();
+    if (box.bottom > top) return { key: node.dataset.key, top: box.top };
   }
-  await chooseApp(first.app_id, first.app_id === place.appId ? place.conversationId : null);
-  await resumePending();
+  return null;
+}
+
+/** Said by screen readers when they are free; the pieces of an answer are not. */
+function announce(text) {
+  $("announcer").textContent = text;
+}
+
+function say(notice) {
+  state.notice = notice;
+  if (notice?.warn) announce(notice.text);
+}
+
+const plain = (text, warn = true, steps = []) => ({ text, warn, steps });
+
+// ---- starting ------------------------------------------------------------------------------------------------------------------------
+
+async function start() {
+  draw();
+  tabs.addEventListener("message", ({ data }) => data === state.conversation?.conversation_id && lookAgain());
+  document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && lookAgain());
+  if (document.documentElement.dataset.session !== "on") return showSignIn();
+  try {
+    await enter();
+  } catch (error) {
+    await showSignIn(error instanceof ProblemError && error.problem.code === "unauthenticated" ? "" : textOf(error));
+  }
+}
+
+async function enter() {
+  [state.me, state.apps] = await Promise.all([client.me(), client.apps()]);
+  const place = placeOfAddress();
+  const app = state.apps.find((one) => one.app_id === place.appId) ?? state.apps.find((one) => one.available) ?? state.apps[0];
+  state.screen = "chat";
+  if (!app) return draw();
+  await open(app.app_id, app.app_id === place.appId ? place.conversationId : null);
+  await sendPending();
 }
 
 async function showSignIn(problem = "") {
   leave();
-  for (const id of ["workspace", "who", "toggle", "sign-out", "app-field"]) $(id).hidden = true;
-  $("sign-in").hidden = false;
-  say($("sign-in-problem"), problem);
-  if (!demo) {
-    $("sign-in-text").textContent = "You are not signed in. Sign in through your web application, then load this page again.";
-    return;
-  }
-  $("sign-in-text").textContent = "This is a demonstration. Choose who you want to be; nothing leaves this machine.";
-  $("sign-in-form").hidden = false;
+  Object.assign(state, { screen: "sign-in", signInProblem: problem, dialog: null, appId: null });
+  draw();
+  if (!state.demo) return;
   try {
-    const { users } = await client.json("GET", "/demo/users");
-    $("users").replaceChildren(
-      ...users.map((user) => {
-        const button = element("button");
-        button.type = "submit";
-        button.value = user.subject;
-        button.append(element("strong", "", user.subject), element("span", "faint", user.about));
-        const entry = element("li");
-        entry.append(button);
-        return entry;
-      }),
-    );
+    state.users = (await client.json("GET", "/demo/users")).users;
   } catch (error) {
-    say($("sign-in-problem"), textOf(error));
+    state.signInProblem = textOf(error);
   }
+  draw();
 }
 
-async function signIn(subject) {
-  say($("sign-in-problem"), "");
-  try {
-    await client.json("POST", "/demo/session", { subject });
-    await enter(await client.me());
-    $("text").focus();
-  } catch (error) {
-    say($("sign-in-problem"), textOf(error));
-  }
-}
-
-async function signOut() {
-  leave();
-  sessionStorage.removeItem(PENDING);
-  state.pending = null;
-  history.replaceState(null, "", "#");
-  try {
-    await client.json("DELETE", "/demo/session");
-  } finally {
-    await showSignIn();
-  }
-}
-
-// ---- places: an application, a conversation ------------------------------------------------------------------------------------------
+// ---- places: an application, a conversation --------------------------------------------------------------------------------------------
 
 function placeOfAddress() {
   const [, appId = null, , conversationId = null] = /^#app\/([0-9a-f-]{36})(\/c\/([0-9a-f-]{36}))?$/.exec(location.hash) ?? [];
@@ -128,317 +148,359 @@ function placeOfAddress() {
 function remember() {
   const place = state.conversation ? `#app/${state.appId}/c/${state.conversation.conversation_id}` : `#app/${state.appId}`;
   if (location.hash !== place) history.replaceState(null, "", place);
+  document.title = `${state.conversation?.title ?? NEW} · Agents`;
 }
 
 /** Stop watching. The run goes on; its answer is kept. */
 function leave() {
-  state.leaving.abort();
-  state.leaving = new AbortController();
-  state.busy = false;
-  state.run = null;
+  leaving.abort();
+  leaving = new AbortController();
+  Object.assign(state, { busy: false, typing: false, run: null, opening: false });
+  ask(null);
 }
 
-async function chooseApp(appId, conversationId) {
-  // Nothing can be sent until the place is open: what opens late would wipe the message off the screen and stop watching its run.
+/** An application, and a conversation or none. Nothing can be sent until it is open: what opens late would wipe the message off. */
+async function open(appId, conversationId) {
   leave();
-  composable(false);
-  state.appId = appId;
-  $("app").value = appId;
-  state.conversations = [];
-  state.cursor = null;
-  await loadConversations();
-  if (conversationId) await openConversation(conversationId);
-  else startNew();
+  Object.assign(state, { appId, conversations: [], nextConversations: null, usage: null, opening: true });
+  if (!conversationId) blank();
+  state.opening = true;
+  draw();
+  await Promise.all([loadConversations(), loadUsage(), conversationId ? openConversation(conversationId) : null]);
+  if (!conversationId) {
+    state.opening = false;
+    say(appNotice());
+  }
+  draw();
 }
 
 async function loadConversations({ more = false } = {}) {
+  const { appId } = state;
   try {
-    const page = await client.conversations(state.appId, more ? state.cursor : null);
+    const page = await client.conversations(appId, more ? state.nextConversations : null);
+    if (appId !== state.appId) return;
     state.conversations = more ? [...state.conversations, ...page.conversations] : page.conversations;
-    state.cursor = page.next;
-    listConversations();
+    state.nextConversations = page.next;
   } catch (error) {
-    showFault(error);
+    fault(error);
   }
 }
 
-function listConversations() {
-  const current = state.conversation?.conversation_id;
-  $("conversations").replaceChildren(
-    ...state.conversations.map((conversation) => {
-      const button = element("button");
-      button.type = "button";
-      button.append(element("span", "name", conversation.title));
-      button.dataset.id = conversation.conversation_id;
-      if (conversation.conversation_id === current) button.setAttribute("aria-current", "true");
-      if (conversation.blocked) button.append(element("span", "mark", markOf(conversation)));
-      const entry = element("li");
-      entry.append(button);
-      return entry;
-    }),
-  );
-  $("no-conversations").hidden = state.conversations.length > 0;
-  $("more").hidden = !state.cursor;
+async function loadUsage() {
+  const { appId } = state;
+  const usage = await client.usage(appId).catch(() => null); // what is left is told beside: the page works without
+  if (appId === state.appId) state.usage = usage;
 }
 
-function markOf({ blocked, active_run: run }) {
-  if (run?.execution === "unknown") return "outcome not known yet";
-  return { run_active: "being answered", save_pending: "being saved", waiting_for_decision: "waits for you" }[blocked] ?? "needs attention";
-}
-
-function startNew() {
-  leave();
-  state.conversation = null;
+/** Nothing is open. */
+function blank() {
   transcript.clear();
-  showConversation();
-  composable(true);
-  showNotice(appNotice());
+  Object.assign(state, { conversation: null, from: 0, older: null, notice: null });
   remember();
 }
 
 function appNotice() {
   const app = state.apps.find((one) => one.app_id === state.appId);
-  return app && !app.available ? { text: "This application is not available at the moment. Its conversations stay readable.", warn: true, steps: [] } : null;
+  return app && !app.available ? plain("This application is not available at the moment. Its conversations stay readable.") : null;
 }
 
-async function openConversation(conversationId, { refocus = false } = {}) {
+async function openConversation(conversationId, { focus = false, last = null } = {}) {
   leave();
-  const { signal } = state.leaving;
+  const { signal } = leaving;
   // Looked at again, a conversation keeps what is on the screen: an answer that is not saved is nowhere else.
-  if (state.conversation?.conversation_id !== conversationId) transcript.clear();
-  showNotice(null);
-  composable(false);
+  if (state.conversation?.conversation_id !== conversationId) blank();
+  Object.assign(state, { opening: true, notice: null });
+  draw();
   try {
-    state.conversation = await client.conversation(state.appId, conversationId);
-    showConversation();
+    const [conversation, page] = await Promise.all([
+      client.conversation(state.appId, conversationId),
+      client.items(state.appId, conversationId, { signal }),
+    ]);
+    if (signal.aborted) return;
+    if (transcript.entries.length === 0) state.older = page.next;
+    transcript.latest(page.items);
+    Object.assign(state, { conversation, opening: false, from: Math.max(0, transcript.entries.length - SHOWN) });
     remember();
-    for await (const items of client.items(state.appId, conversationId, signal)) items.forEach((item) => transcript.item(item));
-    transcript.scrollToEnd();
-    showConversation();
-    if (refocus) $("title").focus();
-    const active = state.conversation.active_run;
-    if (active && isUnderWay(active)) await followRun(client.watch(state.appId, active.run_id, signal), signal);
-    else settled(active);
+    draw();
+    $("scroller").scrollTop = $("scroller").scrollHeight;
+    if (focus) $("title").focus();
+    const active = conversation.active_run;
+    if (active && isUnderWay(active)) return void follow(client.watch(state.appId, active.run_id, signal), signal);
+    settled(active ?? last);
   } catch (error) {
     if (signal.aborted) return;
+    state.opening = false;
     if (error instanceof ProblemError && error.problem.code === "not_found") {
-      startNew();
-      showNotice({ text: "That conversation is not there, or is not yours.", warn: true, steps: [] });
+      blank();
+      say(plain("That conversation is not there, or is not yours."));
     } else {
-      showFault(error);
+      fault(error);
     }
   }
+  draw();
 }
 
-function showConversation() {
-  $("title").textContent = state.conversation?.title ?? NEW;
-  $("actions").hidden = !state.conversation;
-  $("welcome").hidden = !transcript.empty;
-  const app = state.apps.find((one) => one.app_id === state.appId);
-  $("welcome").textContent = app ? [app.name, app.description].filter(Boolean).join(": ") : "";
-  document.title = `${state.conversation?.title ?? NEW} · Agents`;
-  listConversations();
+/** Another tab sent something, or this one was away: pick up what is under way, keep what is shown. */
+async function lookAgain() {
+  const { conversation, busy, opening, screen } = state;
+  if (screen === "chat" && conversation && !busy && !opening) await openConversation(conversation.conversation_id);
 }
 
-// ---- sending and watching ------------------------------------------------------------------------------------------------------------
+async function loadOlder() {
+  if (!state.older || state.loadingOlder) return;
+  const { signal } = leaving;
+  state.loadingOlder = true;
+  draw();
+  try {
+    const page = await client.items(state.appId, state.conversation.conversation_id, { cursor: state.older, signal });
+    state.older = page.next;
+    state.from = Math.max(0, state.from + transcript.older(page.items) - STEP);
+  } catch (error) {
+    if (!signal.aborted) fault(error);
+  }
+  state.loadingOlder = false;
+  draw();
+}
+
+function scrolled() {
+  const { scrollTop, scrollHeight, clientHeight } = $("scroller");
+  const last = transcript.entries.length - SHOWN;
+  if (scrollTop < NEAR && state.from > 0) state.from = Math.max(0, state.from - STEP);
+  else if (scrollTop < NEAR && state.older) return void loadOlder();
+  else if (scrollHeight - scrollTop - clientHeight < NEAR && state.from < last) state.from = Math.min(last, state.from + STEP);
+  else return;
+  draw();
+}
+
+// ---- sending and watching --------------------------------------------------------------------------------------------------------------
 
 async function send(text) {
-  if (!text.trim() || state.busy) return;
-  const conversationId = state.conversation?.conversation_id ?? null;
-  const earlier = state.pending;
-  // The same message, still unanswered, keeps its id; any other one gets its own, made once.
-  const same = earlier && earlier.text === text && earlier.appId === state.appId && earlier.conversationId === conversationId;
-  keepPending(same ? earlier : { subject: state.subject, appId: state.appId, submissionId: newSubmissionId(), text, conversationId });
+  if (!text.trim() || !state.canSend) return;
   $("text").value = "";
-  await submitPending();
+  await submit(messages.put({ subject: state.me.subject, appId: state.appId, conversationId: state.conversation?.conversation_id ?? null, text }));
 }
 
 /** After a reload: a message that was never answered is sent again under its id. If it had arrived, this joins its run. */
-async function resumePending() {
-  try {
-    state.pending = JSON.parse(sessionStorage.getItem(PENDING) ?? "null");
-  } catch {
-    state.pending = null;
-  }
+async function sendPending() {
+  const { pending } = messages;
+  if (!pending) return;
   // One person's unanswered message is never sent as another's who signs in here later.
-  if (state.pending && state.pending.subject !== state.subject) keepPending(null);
-  if (!state.pending) return;
-  const { appId, conversationId } = state.pending;
-  if (!state.apps.some((app) => app.app_id === appId)) return keepPending(null);
-  if (appId !== state.appId || conversationId !== (state.conversation?.conversation_id ?? null)) await chooseApp(appId, conversationId);
-  if (!state.busy) await submitPending();
+  if (pending.subject !== state.me.subject || !state.apps.some((app) => app.app_id === pending.appId)) return messages.drop();
+  if (pending.appId !== state.appId || pending.conversationId !== (state.conversation?.conversation_id ?? null)) {
+    await open(pending.appId, pending.conversationId);
+  }
+  if (!state.busy) await submit(pending);
 }
 
-function keepPending(pending) {
-  state.pending = pending;
-  if (pending) sessionStorage.setItem(PENDING, JSON.stringify(pending));
-  else sessionStorage.removeItem(PENDING);
-}
-
-async function submitPending() {
-  const submission = state.pending;
-  const key = `pending:${submission.submissionId}`;
-  transcript.user(key, submission.text, "");
-  $("welcome").hidden = true;
-  transcript.scrollToEnd();
-  announce("Message sent.");
+async function submit(message) {
   leave();
-  const { signal } = state.leaving;
-  await followRun(client.submit(state.appId, submission, signal), signal, submission);
+  const { signal } = leaving;
+  transcript.put({ key: `pending:${message.submissionId}`, kind: "user", text: message.text });
+  Object.assign(state, { notice: null, from: Math.max(0, transcript.entries.length - SHOWN) });
+  announce("Message sent.");
+  draw();
+  $("scroller").scrollTop = $("scroller").scrollHeight;
+  await follow(client.submit(state.appId, message, signal), signal, { message });
 }
 
-/** Show what a run says until it ends. `submission`: the message that made it, when it was sent just now. */
-async function followRun(events, signal, submission = null) {
-  state.busy = true;
-  composable(false);
-  let ended = false;
+async function decide(decision, comment) {
+  if (state.busy || !state.question) return;
+  const { run_id: runId, interrupt_id: interruptId } = state.question;
+  const made = decisions.put({ appId: state.appId, runId, interruptId, decision, ...(comment.trim() && { comment }) });
+  const { signal } = leaving;
+  state.decisionProblem = "";
+  announce(decision === "approve" ? "Approved." : "Rejected.");
+  await follow(client.decide(state.appId, made, signal), signal, { decision: made });
+}
+
+/** Show what a run says until it ends. `sent`: the message or the decision that made it, when it was sent just now. */
+async function follow(events, signal, sent = {}) {
+  Object.assign(state, { busy: true, typing: true });
+  draw();
   try {
     for await (const event of events) {
       if (signal.aborted) return;
-      ended ||= ["end", "problem", "unanswered"].includes(event.type);
-      await show(event, submission, signal);
+      await happened(event, sent, signal);
+      drawSoon();
     }
   } catch (error) {
-    if (signal.aborted) return;
-    showFault(error);
-  } finally {
-    if (!signal.aborted) {
-      state.busy = false;
-      transcript.settle();
-      if (!ended) composable(true);
-    }
+    if (!signal.aborted) fault(error);
   }
+  if (signal.aborted) return;
+  Object.assign(state, { busy: false, typing: false });
+  transcript.settle();
+  draw();
 }
 
-async function show(event, submission, signal) {
+async function happened(event, sent, signal) {
   switch (event.type) {
     case "run":
-      return showRun(event.run, submission);
+      return heard(event.run, sent);
     case "text":
-      return transcript.assistant(event.itemId, event.text, event.complete, true);
+      return transcript.put({ key: event.itemId, kind: "assistant", text: event.text, complete: event.complete, live: true });
     case "tool":
-      return transcript.tool(event.itemId, event.name, event.status, true);
+      return transcript.put({ key: event.itemId, kind: "tool", name: event.name, status: event.status, live: true });
     case "items":
-      return event.items.forEach((item) => transcript.item(item));
+      return transcript.latest(event.items);
     case "connection":
-      if (event.state === "retrying") showNotice({ text: CONNECTION.retrying, warn: true, steps: [] });
-      else if (event.state === "polling") transcript.settle();
-      else if (event.state === "open") showNotice(state.run ? runNotice(state.run) : null);
+      if (event.state === "retrying") say(plain(CONNECTION.retrying));
+      else if (event.state === "open") say(state.run ? runNotice(state.run) : null);
+      else if (event.state === "polling") state.typing = false;
       return;
     case "problem":
-      return showProblem(event.problem, submission);
+      return refused(event.problem, sent);
     case "unanswered":
-      returnText(submission);
-      return showNotice({ text: CONNECTION.unanswered, warn: true, steps: ["send-again"] });
+      if (sent.message) giveBack(sent.message);
+      return say(plain(CONNECTION.unanswered, true, ["send-again"]));
     case "end":
-      return finish(event.run, event.settled, signal);
+      return ended(event.run, event.settled, signal);
     default:
   }
 }
 
-function showRun(run, submission) {
+function heard(run, { message, decision }) {
   const first = state.run?.run_id !== run.run_id;
   state.run = run;
-  if (submission) {
+  if (message) {
     // Answered: from here on the run speaks for the message.
-    transcript.rekey(`pending:${submission.submissionId}`, `user:${run.run_id}`);
-    if (state.pending?.submissionId === submission.submissionId) keepPending(null);
+    transcript.rekey(`pending:${message.submissionId}`, `user:${run.run_id}`);
+    messages.drop(message.submissionId);
+  }
+  if (decision) {
+    decisions.drop(decision.submissionId);
+    ask(null);
   }
   if (!state.conversation) {
-    state.conversation = { conversation_id: run.conversation_id, title: titleOf(submission?.text ?? NEW), active_run: run, blocked: "run_active" };
+    const title = (message?.text ?? NEW).trim().split(/\s+/).join(" ").slice(0, 60);
+    state.conversation = { conversation_id: run.conversation_id, title, active_run: run, blocked: "run_active" };
     remember();
-    showConversation();
   }
-  if (first) loadConversations();
-  showNotice(runNotice(run));
-}
-
-function titleOf(text) {
-  const line = text.trim().split(/\s+/).join(" ");
-  return line.length > 60 ? `${line.slice(0, 59)}…` : line;
+  if (first) {
+    tabs.postMessage(run.conversation_id);
+    loadConversations().then(drawSoon);
+  }
+  say(runNotice(run));
 }
 
 /** The run is over, or looking at it is. Items as they were saved come over what was seen; nothing that was seen is lost. */
-async function finish(run, isSettled, signal) {
+async function ended(run, isSettled, signal) {
   transcript.settle();
-  if (!isSettled) {
-    showNotice({ text: CONNECTION.unsettled, warn: true, steps: ["check-again"] });
-    return composable(false);
-  }
+  state.typing = false;
+  if (!isSettled) return say(plain(CONNECTION.unsettled, true, ["refresh"]));
   announce(run?.execution === "succeeded" ? "The answer is complete." : "The task has ended. See the notice above the message field.");
   try {
-    state.conversation = await client.conversation(state.appId, run.conversation_id);
-    for await (const items of client.items(state.appId, run.conversation_id, signal)) items.forEach((item) => transcript.item(item));
-    await loadConversations();
-    showConversation();
-  } catch (error) {
+    const [conversation, page] = await Promise.all([
+      client.conversation(state.appId, run.conversation_id),
+      client.items(state.appId, run.conversation_id, { signal }),
+      loadConversations(),
+      loadUsage(),
+    ]);
     if (signal.aborted) return;
-    if (!(error instanceof Unreachable)) showFault(error);
+    state.conversation = conversation;
+    transcript.latest(page.items);
+    remember();
+    settled(run);
+  } catch (error) {
+    if (!signal.aborted) settled(run, error);
   }
-  settled(run);
 }
 
 /** Whether there can be a next message, and what is to be said about the last run. */
-function settled(run) {
+function settled(run, error = null) {
   state.run = run;
   const blocked = state.conversation?.blocked ?? null;
-  composable(blocked === null);
-  const last = run ? runNotice(run) : null;
-  showNotice(blocked && !(last && last.warn) ? blockedNotice(blocked) : last ?? appNotice());
+  const waiting = state.conversation?.active_run?.execution === "waiting" ? state.conversation.active_run : run;
+  ask(waiting?.execution === "waiting" && !waiting.answered_by ? waiting.interrupt : null);
+  // An incomplete answer that was accepted is nothing to speak of any more.
+  const accepted = run?.execution === "succeeded" && run.persistence === "incomplete" && blocked !== "incomplete_answer";
+  const last = run && !accepted ? runNotice(run) : null;
+  if (error) say(plain(textOf(error), true, ["check-again"]));
+  else if (state.question) say(null);
+  else say(blocked && !last?.warn ? blockedNotice(blocked) : last ?? appNotice());
 }
 
-function showProblem(problem, submission) {
-  if (submission) returnText(submission);
-  // A refusal is an answer: a reload does not send again. After a 5xx that is not known.
-  if (problem.status < 500) sessionStorage.removeItem(PENDING);
-  // What has to be changed gets a new id with its next sending; all else may be sent again as it is.
-  if (problem.retry === "never" || problem.retry === "new-submission") keepPending(null);
+/** Show a question, and notice when its time is over. */
+function ask(question) {
+  clearTimeout(expiry);
+  const left = question?.expires_at ? Date.parse(question.expires_at) - Date.now() : Infinity;
+  if (question && state.question?.interrupt_id !== question.interrupt_id) announce(`A decision is asked of you: ${question.title}`);
+  Object.assign(state, { question, expired: left <= 0, decisionProblem: "" });
+  if (left > 0 && left < 2 ** 31) {
+    expiry = setTimeout(() => {
+      state.expired = true;
+      announce("The time for this decision is over.");
+      draw();
+    }, left);
+  }
+}
+
+function refused(problem, { message, decision }) {
+  // After a 5xx it is not known what became of it: the id is kept, and sending again is safe. All else is an answer.
+  const answered = problem.status < 500 && problem.retry !== "same-submission";
+  if (message) {
+    giveBack(message);
+    if (answered) messages.drop(message.submissionId);
+  }
+  if (decision) {
+    if (answered) decisions.drop(decision.submissionId);
+    if (problem.code === "interrupt_expired") state.expired = true;
+    else state.decisionProblem = problem.detail;
+    if (problem.code === "interrupt_not_pending") setTimeout(lookAgain);
+    return announce(problem.detail);
+  }
   state.run = problem.run_id ? { run_id: problem.run_id } : null;
-  composable(!["conversation_blocked", "binding_invalidated", "task_already_done", "account_inactive"].includes(problem.code));
-  showNotice(problemNotice(problem));
+  say(problemNotice(problem));
 }
 
-function returnText(submission) {
-  transcript.remove(`pending:${submission.submissionId}`);
-  if (!$("text").value) $("text").value = submission.text;
-  $("welcome").hidden = !transcript.empty;
-  composable(true);
+/** The message goes back to its field, to be changed or sent again. */
+function giveBack(message) {
+  transcript.remove(`pending:${message.submissionId}`);
+  if (!$("text").value) $("text").value = message.text;
 }
+
+// ---- what the notices offer ------------------------------------------------------------------------------------------------------------
 
 const steps = {
-  "new-conversation": () => startNew(),
-  "check-again": () => (state.conversation ? openConversation(state.conversation.conversation_id) : startNew()),
-  "send-again": () => (state.pending ? send(state.pending.text) : send($("text").value)),
-  "send-as-new": () => sendLastAgain(),
-  "show-run": () => showBlockingRun(),
+  "new-conversation": () => act.startNew(),
+  "check-again": () => (state.conversation ? openConversation(state.conversation.conversation_id) : act.startNew()),
+  refresh: () => withRun((run) => client.refresh(state.appId, run.run_id)),
+  acknowledge: () => withRun((run) => client.acknowledge(state.appId, run.run_id)),
+  "send-again": () => send($("text").value),
+  "send-as-new": () => send(transcript.entries.findLast((entry) => entry.kind === "user")?.text ?? ""),
+  "show-run": showBlockingRun,
   "sign-in": () => showSignIn(),
 };
 
-function sendLastAgain() {
-  const users = [...$("transcript").querySelectorAll(".user .body")];
-  const last = users.at(-1);
-  if (last) send(last.textContent);
+/** Do something about the run, then look at its conversation again. */
+async function withRun(act) {
+  const run = state.run ?? state.conversation?.active_run;
+  if (!run) return steps["check-again"]();
+  try {
+    const last = await act(run);
+    await openConversation(run.conversation_id, { last });
+  } catch (error) {
+    fault(error);
+    draw();
+  }
 }
 
 async function showBlockingRun() {
   try {
     const run = await client.run(state.appId, state.run.run_id);
-    await openConversation(run.conversation_id, { refocus: true });
+    await openConversation(run.conversation_id, { focus: true });
   } catch (error) {
     if (error instanceof ProblemError && error.problem.code === "not_found") {
-      showNotice({ text: "That task belongs to another application. Choose it above to see it.", warn: true, steps: [] });
+      say(plain("That task belongs to another application. Choose it in the menu to see it."));
     } else {
-      showFault(error);
+      fault(error);
     }
+    draw();
   }
 }
 
-// ---- small things --------------------------------------------------------------------------------------------------------------------
-
-function showFault(error) {
+function fault(error) {
   if (error instanceof ProblemError && error.problem.code === "unauthenticated") return showSignIn("Your session is over. Sign in again.");
-  composable(true);
-  showNotice({ text: textOf(error), warn: true, steps: state.conversation ? ["check-again"] : [] });
+  say(plain(textOf(error), true, state.conversation ? ["check-again"] : []));
 }
 
 function textOf(error) {
@@ -446,112 +508,101 @@ function textOf(error) {
   return error instanceof Unreachable ? "The gateway cannot be reached. Check the connection and try again." : "This page met an unexpected fault. Reload it.";
 }
 
-function showNotice(shown) {
-  $("notice").hidden = !shown;
-  $("notice-text").textContent = shown?.text ?? "";
-  $("notice").classList.toggle("warn", shown?.warn ?? false);
-  $("notice-actions").replaceChildren(
-    ...(shown?.steps ?? []).map((step) => {
-      const button = element("button", "quiet", STEPS[step]);
-      button.type = "button";
-      button.addEventListener("click", () => steps[step]());
-      return button;
-    }),
-  );
-  if (shown?.warn) announce(shown.text);
-}
+// ---- what the buttons do ---------------------------------------------------------------------------------------------------------------
 
-function composable(on) {
-  $("send").disabled = !on;
-  $("composer").setAttribute("aria-busy", String(state.busy));
-}
-
-/** Said by screen readers when they are free; tokens of an answer are not. */
-function announce(text) {
-  $("announcer").textContent = text;
-}
-
-function say(node, text) {
-  node.hidden = !text;
-  node.textContent = text;
-}
-
-function openSide(open) {
-  $("workspace").classList.toggle("side-open", open);
-  $("toggle").setAttribute("aria-expanded", String(open));
-}
-
-async function renameConversation() {
-  try {
-    const renamed = await client.rename(state.appId, state.conversation.conversation_id, $("rename-text").value);
-    state.conversation.title = renamed.title;
-    state.conversations = state.conversations.map((one) => (one.conversation_id === renamed.conversation_id ? renamed : one));
-    $("rename-dialog").close();
-    showConversation();
-  } catch (error) {
-    const tooLong = error instanceof ProblemError && error.problem.code === "text_too_long";
-    say($("rename-problem"), tooLong ? "A title has at most 200 characters." : textOf(error));
-  }
-}
-
-async function deleteConversation() {
-  try {
-    const receipt = await client.remove(state.appId, state.conversation.conversation_id);
-    $("delete-dialog").close();
-    await loadConversations();
-    startNew();
-    const kept = receipt.not_deleted.map((part) => part.detail).join(" ");
-    showNotice({ text: `Deleted. ${kept}${receipt.active_run_id ? " The task that was running goes on." : ""}`, warn: false, steps: [] });
-    announce("Conversation deleted.");
-    $("text").focus();
-  } catch (error) {
-    say($("delete-problem"), textOf(error));
-  }
-}
-
-function wire() {
-  const on = (id, kind, act) => $(id).addEventListener(kind, act);
-  const submit = (id, act) =>
-    on(id, "submit", (event) => {
-      event.preventDefault();
-      act(event);
-    });
-  submit("sign-in-form", (event) => signIn(event.submitter.value));
-  submit("composer", () => send($("text").value));
-  submit("rename-form", renameConversation);
-  submit("delete-form", deleteConversation);
-  on("sign-out", "click", signOut);
-  on("app", "change", () => chooseApp($("app").value, null));
-  on("new", "click", () => {
-    startNew();
-    openSide(false);
-    $("text").focus();
-  });
-  on("more", "click", () => loadConversations({ more: true }));
-  on("toggle", "click", () => openSide(!$("workspace").classList.contains("side-open")));
-  on("conversations", "click", (event) => {
-    const button = event.target.closest("button");
-    if (!button) return;
-    openSide(false);
-    openConversation(button.dataset.id, { refocus: true });
-  });
-  on("rename", "click", () => {
-    $("rename-text").value = state.conversation.title;
-    say($("rename-problem"), "");
-    $("rename-dialog").showModal();
-  });
-  on("delete", "click", () => {
-    $("delete-text").textContent = `“${state.conversation.title}” will no longer be shown here. What the agent service remembers is not deleted.`;
-    say($("delete-problem"), "");
-    $("delete-dialog").showModal();
-  });
-  on("rename-cancel", "click", () => $("rename-dialog").close());
-  on("delete-cancel", "click", () => $("delete-dialog").close());
-  on("text", "keydown", (event) => {
-    // isComposing: the Enter that ends a word in an input method sends nothing.
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
-      event.preventDefault();
-      if (!$("send").disabled) $("composer").requestSubmit();
+const act = {
+  scrolled,
+  decide,
+  send: () => send($("text").value),
+  step: (step) => steps[step](),
+  skip(event) {
+    event.preventDefault();
+    $("text")?.focus();
+  },
+  async signIn(subject) {
+    try {
+      await client.json("POST", "/demo/session", { subject });
+      await enter();
+      $("text")?.focus();
+    } catch (error) {
+      state.signInProblem = textOf(error);
+      draw();
     }
-  });
-}
+  },
+  async signOut() {
+    leave();
+    messages.drop();
+    decisions.drop();
+    history.replaceState(null, "", "#");
+    blank();
+    await client.json("DELETE", "/demo/session").catch(() => null);
+    await showSignIn();
+  },
+  toggleSide() {
+    state.sideOpen = !state.sideOpen;
+    draw();
+  },
+  async chooseApp(appId) {
+    state.sideOpen = false;
+    await open(appId, null);
+    $("text").focus();
+  },
+  startNew() {
+    leave();
+    blank();
+    Object.assign(state, { sideOpen: false });
+    say(appNotice());
+    draw();
+    $("text").focus();
+  },
+  async openConversation(conversationId) {
+    state.sideOpen = false;
+    await openConversation(conversationId, { focus: true });
+  },
+  async moreConversations() {
+    await loadConversations({ more: true });
+    draw();
+  },
+  async copy(key, text) {
+    await navigator.clipboard?.writeText(text).catch(() => null);
+    state.copied = key;
+    announce("Copied.");
+    draw();
+  },
+  openDialog(dialog) {
+    Object.assign(state, { dialog, dialogProblem: "" });
+    draw();
+  },
+  closeDialog() {
+    state.dialog = null;
+    draw();
+  },
+  async rename(title) {
+    try {
+      const renamed = await client.rename(state.appId, state.conversation.conversation_id, title);
+      state.conversation = { ...state.conversation, title: renamed.title };
+      state.conversations = state.conversations.map((one) => (one.conversation_id === renamed.conversation_id ? renamed : one));
+      state.dialog = null;
+      remember();
+    } catch (error) {
+      state.dialogProblem = error instanceof ProblemError && error.problem.code === "text_too_long" ? "A title has at most 200 characters." : textOf(error);
+    }
+    draw();
+  },
+  async remove() {
+    try {
+      const receipt = await client.remove(state.appId, state.conversation.conversation_id);
+      state.dialog = null;
+      act.startNew();
+      await loadConversations();
+      const kept = receipt.not_deleted.map((part) => part.detail).join(" ");
+      say(plain(`Deleted. ${kept}${receipt.active_run_id ? " The task that was running goes on." : ""}`, false));
+      announce("Conversation deleted.");
+    } catch (error) {
+      state.dialogProblem = textOf(error);
+    }
+    draw();
+  },
+};
+
+await start();

@@ -1,14 +1,17 @@
 // The protocol of the gateway for a browser: submit once, watch, attach again, poll a bounded number of times. No DOM in here.
 //
 // One rule above all: a message has one submission id, made once and sent until it is answered. Sending it again joins the run that it
-// made; it never makes a second one. Leaving a stream stops nothing, so all else is reading.
+// made; it never makes a second one. Leaving a stream stops nothing, so all else is reading. docs/clients.md shows how it is used.
 
 /** @typedef {{code: string, title: string, detail: string, status: number, retry: string, run_id?: string, blocked?: string}} Problem */
 /** @typedef {{run_id: string, conversation_id: string, execution: string, persistence: string, reason: string|null, attention: string|null,
- *   resolution: {outcome: string, reason: string}|null, poll_after_seconds: number|null}} Run */
+ *   resolution: {outcome: string, reason: string}|null, poll_after_seconds: number|null, interrupt: Interrupt|null}} Run */
+/** @typedef {{interrupt_id: string, run_id: string, title: string, description: string, actions: string[], comment_max_chars: number,
+ *   expires_at: string|null}} Interrupt */
 /** @typedef {{submissionId: string, text: string, conversationId: string|null}} Submission */
+/** @typedef {{submissionId: string, runId: string, interruptId: string, decision: "approve"|"reject", comment?: string}} Decision */
 /**
- * What `submit` and `watch` yield, in order. Texts are whole so far, so that a stream that begins anew does no harm.
+ * What `submit`, `decide`, `watch` and `poll` yield, in order. Texts are whole so far, so that a stream that begins anew does no harm.
  * @typedef {{type: "connection", state: "sending"|"open"|"retrying"|"polling", waitSeconds?: number}
  *   | {type: "run", run: Run}
  *   | {type: "text", itemId: string, runId: string, text: string, complete: boolean}
@@ -49,6 +52,41 @@ export function newSubmissionId() {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
+/**
+ * The message that has no answer yet, kept over a reload: where it is, sending it again joins its run. One at a time, as a person writes.
+ * What is kept has any fields; two messages are the same when all of them but `submissionId` are.
+ */
+export class Outbox {
+  /** @param {Storage} storage One that is of this tab: two tabs with one outbox would be one person with one message. */
+  constructor(storage = globalThis.sessionStorage, key = "gateway.unanswered") {
+    this.storage = storage;
+    this.key = key;
+  }
+
+  /** @returns {object|null} The message that is not answered, as `put` gave it. */
+  get pending() {
+    try {
+      return JSON.parse(this.storage.getItem(this.key) ?? "null");
+    } catch {
+      return null;
+    }
+  }
+
+  /** @param {object} content @returns {object} `content` with its submissionId: that of the same message, where it is still unanswered. */
+  put(content) {
+    const { submissionId, ...kept } = this.pending ?? {};
+    const same = submissionId && JSON.stringify(kept) === JSON.stringify(content);
+    const message = { ...content, submissionId: same ? submissionId : newSubmissionId() };
+    this.storage.setItem(this.key, JSON.stringify(message));
+    return message;
+  }
+
+  /** The gateway answered, or the person gave up. @param {string} [submissionId] Of which message; of any where it is not said. */
+  drop(submissionId) {
+    if (!submissionId || this.pending?.submissionId === submissionId) this.storage.removeItem(this.key);
+  }
+}
+
 /** @param {Run} run @returns {boolean} Whether the run may still change without anybody's act. */
 export function isUnderWay(run) {
   return run.poll_after_seconds !== null;
@@ -79,15 +117,29 @@ export class GatewayClient {
     return this.json("GET", `${agent(appId)}/conversations/${id}`);
   }
 
-  /** All items of a conversation, page by page. @param {string} appId @param {string} id @param {AbortSignal} [signal] */
-  async *items(appId, id, signal) {
-    let cursor = null;
-    do {
-      const query = `limit=200${cursor ? `&cursor=${encodeURIComponent(cursor)}` : ""}`;
-      const page = await this.json("GET", `${agent(appId)}/conversations/${id}/items?${query}`, undefined, signal);
-      yield page.items;
-      cursor = page.next;
-    } while (cursor);
+  /**
+   * The newest items of a conversation, in order; with `next` as `cursor`, those before them.
+   * @param {string} appId @param {string} id @param {{cursor?: string|null, signal?: AbortSignal}} [options]
+   * @returns {Promise<{items: object[], next: string|null}>}
+   */
+  items(appId, id, { cursor = null, signal } = {}) {
+    const query = `newest=true&limit=50${cursor ? `&cursor=${encodeURIComponent(cursor)}` : ""}`;
+    return this.json("GET", `${agent(appId)}/conversations/${id}/items?${query}`, undefined, signal);
+  }
+
+  /** What is left of the quota. @param {string} appId */
+  usage(appId) {
+    return this.json("GET", `${agent(appId)}/usage`);
+  }
+
+  /** A look-up or a save retry, now; never an execution. @param {string} appId @param {string} runId @returns {Promise<Run>} */
+  refresh(appId, runId) {
+    return this.json("POST", `${agent(appId)}/runs/${runId}/refresh`);
+  }
+
+  /** Accept an incomplete answer and go on. @param {string} appId @param {string} runId @returns {Promise<Run>} */
+  acknowledge(appId, runId) {
+    return this.json("POST", `${agent(appId)}/runs/${runId}/acknowledge`);
   }
 
   /** @param {string} appId @param {string} id @param {string} title */
@@ -112,11 +164,26 @@ export class GatewayClient {
   async *submit(appId, submission, signal) {
     const body = { submission_id: submission.submissionId, text: submission.text };
     if (submission.conversationId) body.conversation_id = submission.conversationId;
+    yield* this.post(appId, `${agent(appId)}/runs`, body, signal);
+  }
+
+  /**
+   * Answer a question, and follow the run that delivers the answer.
+   * @param {string} appId @param {Decision} decision @param {AbortSignal} signal @returns {AsyncGenerator<GatewayEvent>}
+   */
+  async *decide(appId, { submissionId, runId, interruptId, decision, comment }, signal) {
+    const body = { submission_id: submissionId, interrupt_id: interruptId, decision };
+    if (comment) body.comment = comment;
+    yield* this.post(appId, `${agent(appId)}/runs/${runId}/decision`, body, signal);
+  }
+
+  /** Send until there is an answer: the same bytes each time. */
+  async *post(appId, path, body, signal) {
     for (let attempt = 1; ; attempt += 1) {
       yield { type: "connection", state: "sending" };
       let waitSeconds = backoffSeconds(attempt);
       try {
-        const response = await this.request("POST", `${agent(appId)}/runs`, body, signal, "text/event-stream");
+        const response = await this.request("POST", path, body, signal, "text/event-stream");
         yield* this.follow(appId, response, null, signal);
         return;
       } catch (error) {
@@ -171,8 +238,10 @@ export class GatewayClient {
   async *poll(appId, runId, signal) {
     let run = null;
     for (let looks = 1; looks <= POLLS; looks += 1) {
+      let waitSeconds = 2;
       try {
         run = await this.run(appId, runId, signal);
+        waitSeconds = run.poll_after_seconds ?? waitSeconds;
         yield { type: "run", run };
         if (run.snapshot) yield { type: "items", items: run.snapshot.items };
         if (!isUnderWay(run)) {
@@ -185,9 +254,10 @@ export class GatewayClient {
           return;
         }
         if (!(error instanceof ProblemError || error instanceof Unreachable)) throw error;
+        waitSeconds = Math.max(run?.poll_after_seconds ?? waitSeconds, error.retryAfterSeconds ?? 0);
       }
       yield { type: "connection", state: "polling" };
-      await pause(Math.max(1, run?.poll_after_seconds ?? 2), signal);
+      await pause(Math.max(1, waitSeconds), signal);
     }
     yield { type: "end", run, settled: false };
   }

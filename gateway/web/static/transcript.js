@@ -1,134 +1,87 @@
-// The list of messages and tool steps. Text goes in as text nodes only; what is there already is never replaced by less (an answer that
-// could not be saved stays readable as long as the page is open).
-import { messageState, toolState } from "./words.js";
+// What was said, as data. What is there is never replaced by less: an answer that could not be saved stays readable as long as the page is
+// open (contract D9b). An entry that changes is a new object, so that what shows it can tell.
+
+/**
+ * @typedef {{key: string, kind: "user"|"assistant"|"tool", text: string, live: boolean, complete: boolean, state: string, name: string,
+ *   status: string}} Entry
+ */
 
 const RANK = { started: 0, called: 1, returned: 2 };
 
 export class Transcript {
-  /** @param {HTMLOListElement} list @param {HTMLElement} scroller */
-  constructor(list, scroller) {
-    this.list = list;
-    this.scroller = scroller;
-    /** @type {Map<string, {node: HTMLElement, text?: Text, note?: HTMLElement, status?: string}>} */
-    this.entries = new Map();
-  }
-
-  get empty() {
-    return this.entries.size === 0;
-  }
+  /** @type {Entry[]} In order. */
+  entries = [];
+  #keys = new Set();
 
   clear() {
-    this.entries.clear();
-    this.list.replaceChildren();
+    this.entries = [];
+    this.#keys.clear();
   }
 
-  /** An Item of the interface, from the history or a snapshot. */
-  item(item) {
-    if (item.type === "tool") this.tool(item.item_id, item.name, item.status, false);
-    else if (item.role === "user") this.user(`user:${item.run_id}`, item.text, messageState(item.state), item.state);
-    else this.assistant(item.item_id, item.text, item.complete, false);
+  /** Items that come before all others. @param {object[]} items */
+  older(items) {
+    const before = items.map(entryOf).filter((entry) => !this.#keys.has(entry.key));
+    before.forEach((entry) => this.#keys.add(entry.key));
+    this.entries = [...before, ...this.entries];
+    return before.length;
   }
 
-  /** A message that was typed here; `key` changes once its run is known. */
-  user(key, text, note, state = "accepted") {
-    const entry = this.#entry(key, () => this.#message("user", "You"));
-    entry.node.classList.toggle("not-sent", state === "not_sent");
-    entry.node.classList.toggle("failed", state === "failed");
-    this.#append(entry, text);
-    this.#note(entry, "state", note);
+  /** Items in order as the gateway has them now, up to the last. @param {object[]} items */
+  latest(items) {
+    let place = -1;
+    for (const item of items) {
+      const entry = entryOf(item);
+      if (this.#keys.has(entry.key)) place = this.#change(entry);
+      else {
+        this.#keys.add(entry.key);
+        place = place < 0 ? this.entries.length : place + 1;
+        this.entries = [...this.entries.slice(0, place), entry, ...this.entries.slice(place)];
+      }
+    }
   }
 
-  /** @param {string} from @param {string} to */
+  /** One entry as it is now, at the end when it is new. @param {Partial<Entry> & {key: string, kind: string}} changed */
+  put(changed) {
+    const entry = { text: "", live: false, complete: true, state: "accepted", name: "", status: "", ...changed };
+    if (this.#keys.has(entry.key)) return void this.#change(entry);
+    this.#keys.add(entry.key);
+    this.entries = [...this.entries, entry];
+  }
+
+  /** A message that was typed here gets the key of its run. @param {string} from @param {string} to */
   rekey(from, to) {
-    const entry = this.entries.get(from);
-    if (!entry || from === to) return;
-    this.entries.delete(from);
-    if (this.entries.has(to)) entry.node.remove();
-    else this.entries.set(to, entry);
+    if (from === to || !this.#keys.has(from)) return;
+    if (this.#keys.has(to)) return this.remove(from);
+    this.#keys.delete(from);
+    this.#keys.add(to);
+    this.entries = this.entries.map((entry) => (entry.key === from ? { ...entry, key: to } : entry));
   }
 
+  /** @param {string} key */
   remove(key) {
-    this.entries.get(key)?.node.remove();
-    this.entries.delete(key);
-  }
-
-  assistant(key, text, complete, live) {
-    const entry = this.#entry(key, () => this.#message("assistant", "Agent"));
-    this.#append(entry, text);
-    entry.node.classList.toggle("live", live && !complete);
-    this.#note(entry, "cut", complete || live ? "" : "This part is incomplete.");
-  }
-
-  tool(key, name, status, live) {
-    const entry = this.#entry(key, () => {
-      const node = element("li", "tool");
-      node.append(element("span", "", "Tool "), element("code", "", name), " ", element("span", "tool-state"));
-      return { node, note: node.lastElementChild, status: "" };
-    });
-    if ((RANK[entry.status] ?? -1) > RANK[status]) return;
-    entry.status = status;
-    entry.node.classList.toggle("returned", status === "returned");
-    entry.node.classList.toggle("live", live);
-    entry.note.textContent = toolState(status);
+    this.#keys.delete(key);
+    this.entries = this.entries.filter((entry) => entry.key !== key);
   }
 
   /** Nothing is arriving any more. */
   settle() {
-    for (const node of this.list.querySelectorAll(".live")) node.classList.remove("live");
+    this.entries = this.entries.map((entry) => (entry.live ? { ...entry, live: false } : entry));
   }
 
-  scrollToEnd() {
-    this.scroller.scrollTop = this.scroller.scrollHeight;
-  }
-
-  #entry(key, make) {
-    let entry = this.entries.get(key);
-    if (!entry) {
-      entry = make();
-      this.entries.set(key, entry);
-      this.#following(() => this.list.append(entry.node));
-    }
-    return entry;
-  }
-
-  #message(kind, speaker) {
-    const node = element("li", `message ${kind}`);
-    const body = element("span", "body");
-    const text = document.createTextNode("");
-    body.append(text);
-    node.append(element("span", "visually-hidden", `${speaker}: `), body);
-    return { node, text };
-  }
-
-  #append(entry, text) {
-    const known = entry.text.data;
-    if (text.length <= known.length) return;
-    this.#following(() => {
-      if (text.startsWith(known)) entry.text.appendData(text.slice(known.length));
-      else entry.text.data = text;
-    });
-  }
-
-  #note(entry, className, text) {
-    if (!entry.note && text) {
-      entry.note = element("span", className);
-      entry.node.append(entry.note);
-    }
-    if (entry.note) entry.note.textContent = text;
-  }
-
-  /** Keeps the end in view when it was in view: who reads further up is left alone. */
-  #following(change) {
-    const atEnd = this.scroller.scrollHeight - this.scroller.scrollTop - this.scroller.clientHeight < 80;
-    change();
-    if (atEnd) this.scrollToEnd();
+  #change(entry) {
+    const place = this.entries.findLastIndex((one) => one.key === entry.key);
+    const known = this.entries[place];
+    const merged = { ...known, ...entry };
+    if (entry.text.length < known.text.length) merged.text = known.text;
+    if ((RANK[known.status] ?? -1) > (RANK[entry.status] ?? -1)) merged.status = known.status;
+    if (Object.keys(merged).some((name) => merged[name] !== known[name])) this.entries = this.entries.with(place, merged);
+    return place;
   }
 }
 
-/** @param {string} tag @param {string} className @param {string} [text] */
-export function element(tag, className = "", text = "") {
-  const node = document.createElement(tag);
-  if (className) node.className = className;
-  if (text) node.textContent = text;
-  return node;
+function entryOf(item) {
+  const shared = { text: item.text ?? "", live: false, complete: item.complete ?? true, state: "accepted", name: "", status: "" };
+  if (item.type === "tool") return { ...shared, key: item.item_id, kind: "tool", name: item.name, status: item.status };
+  if (item.role === "user") return { ...shared, key: `user:${item.run_id}`, kind: "user", state: item.state };
+  return { ...shared, key: item.item_id, kind: "assistant" };
 }

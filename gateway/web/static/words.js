@@ -2,7 +2,7 @@
 import { REASONS } from "/static/reasons.js";
 
 /**
- * @typedef {"new-conversation"|"check-again"|"send-again"|"show-run"|"sign-in"|"send-as-new"} Step
+ * @typedef {"new-conversation"|"check-again"|"refresh"|"acknowledge"|"send-again"|"show-run"|"sign-in"|"send-as-new"} Step
  * @typedef {{text: string, warn: boolean, steps: Step[]}} Notice
  */
 
@@ -13,6 +13,8 @@ const reason = (code, otherwise) => (code && REASONS[code]) || otherwise;
 export const STEPS = {
   "new-conversation": "New conversation",
   "check-again": "Check again",
+  refresh: "Refresh status",
+  acknowledge: "Accept it and go on",
   "send-again": "Send again",
   "send-as-new": "Send it as a new message",
   "show-run": "Show what is being answered",
@@ -29,10 +31,10 @@ export function runNotice(run) {
       return notice("The agent is answering. You may leave this page: the answer is kept.");
     case "unknown":
       return run.attention === "operator"
-        ? notice(`${reason(run.reason, "How this task ended is not known.")} An operator has to settle it; until then this conversation waits.`, true, "check-again", "new-conversation")
-        : notice(reason(run.reason, "How this task ended is not known yet. It is being looked up."), true, "check-again");
+        ? notice(`${reason(run.reason, "How this task ended is not known.")} An operator has to settle it; until then this conversation waits.`, true, "refresh", "new-conversation")
+        : notice(reason(run.reason, "How this task ended is not known yet. It is being looked up."), true, "refresh");
     case "waiting":
-      return notice(reason("waiting_for_decision", "The agent waits for a decision."), true);
+      return run.answered_by ? notice("Your decision is on its way to the agent.") : null; // the question is shown, with its form
     case "released":
       return notice(reason(run.reason, "Your message was not sent to the agent."), true, "send-as-new");
     case "failed":
@@ -40,8 +42,8 @@ export function runNotice(run) {
     case "closed":
       return closed(run);
     case "succeeded":
-      if (run.persistence === "pending") return notice(reason("save_failed", "The answer is still being saved."), true, "check-again");
-      if (run.persistence === "incomplete") return notice(reason("incomplete_answer", "The answer is incomplete."), true, "new-conversation");
+      if (run.persistence === "pending") return notice(reason("save_failed", "The answer is still being saved."), true, "refresh");
+      if (run.persistence === "incomplete") return notice(reason("incomplete_answer", "The answer is incomplete."), true, "acknowledge", "new-conversation");
       return null;
     default:
       return notice("This task is in a state that this page does not know. Reload the page.", true, "check-again");
@@ -64,6 +66,7 @@ export function blockedNotice(code) {
 
 /** @param {import("./gateway-client.js").Problem} problem @returns {Notice} */
 export function problemNotice(problem) {
+  if (problem.code === "quota_exhausted") return notice(`Your quota is used up. ${untilWhen(problem.quota?.resets_at)}`, true, "send-again");
   const text = problem.blocked && problem.code === "conversation_blocked" ? reason(problem.blocked, problem.detail) : problem.detail;
   switch (problem.code) {
     case "unauthenticated":
@@ -85,6 +88,30 @@ export function problemNotice(problem) {
     default: // never, new-submission: the text goes back to the field, to be changed
       return notice(text, true);
   }
+}
+
+function untilWhen(time) {
+  return time ? `You can send again ${moment(time)}.` : "Try again later.";
+}
+
+/** @param {string} time RFC 3339 @returns {string} "at 14:05", or with the day when it is another one. */
+export function moment(time) {
+  const at = new Date(time);
+  const clock = at.toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit" });
+  return at.toDateString() === new Date().toDateString() ? `at ${clock}` : `on ${at.toLocaleDateString(undefined, { day: "numeric", month: "long" })} at ${clock}`;
+}
+
+const WINDOWS = { hour: "this hour", day: "today", month: "this month" };
+
+/** @param {{unlimited: boolean, quotas: object[]}|null} usage @returns {string} What is left. */
+export function quotaLine(usage) {
+  if (!usage) return "";
+  if (usage.unlimited) return "No limit on tasks.";
+  const [tightest] = usage.quotas;
+  const whose = { user: "", group: ` for your group ${tightest.group}`, app: " for everybody here" }[tightest.scope] ?? "";
+  const when = WINDOWS[tightest.window] ?? `in ${tightest.window}`;
+  const again = tightest.remaining === 0 && tightest.resets_at ? ` More ${moment(tightest.resets_at)}.` : "";
+  return `${tightest.remaining} of ${tightest.limit} tasks left ${when}${whose}.${again}`;
 }
 
 /** @param {string} state The state of a user's message. @returns {string} */
