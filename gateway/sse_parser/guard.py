@@ -23,7 +23,7 @@ _LF: Final = 0x0A
 _NEWLINES: Final = re.compile(rb"\n+")
 _DATA_LINE: Final = re.compile(rb"^data(?::\x20?(.*))?$", re.MULTILINE)
 _UTF8_PIECE_BYTES: Final = 8 * 1024
-_LINES_PIECE_BYTES: Final = 8 * 1024
+_LINES_PIECE_BYTES: Final = 2 * 1024
 
 MAX_EVENT_NAME_BYTES: Final = 64
 """Real ones have up to nine, and a subgraph's path behind them."""
