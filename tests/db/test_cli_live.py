@@ -30,14 +30,28 @@ class Shell:
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
         self.said = ""
+        self._out = self._err = ""
 
     async def __call__(self, *argv: str, status: int = 0) -> tuple[str, str]:
         got = await asyncio.to_thread(main, argv)
-        out, err = self._capsys.readouterr()
+        self._read()
+        out, err = self._out, self._err
+        self._out = self._err = ""
         self.said += out + err
         assert got == status, (argv, out, err)
         assert "Traceback" not in err
         return out, err
+
+    async def until_told(self, words: str) -> None:
+        """Return once the command that runs now has written `words` to stderr."""
+        async with asyncio.timeout(60):
+            while words not in self._err:
+                await asyncio.sleep(0.02)
+                self._read()
+
+    def _read(self) -> None:
+        out, err = self._capsys.readouterr()
+        self._out, self._err = self._out + out, self._err + err
 
     async def json(self, *argv: str) -> Any:
         return json.loads((await self(*argv, "--json"))[0])
@@ -107,13 +121,12 @@ async def test_a_busy_application_is_disabled_waited_for_and_takes_no_token_befo
         assert (refused["code"], [one["run_id"] for one in refused["runs"]]) == ("change_blocked", [run_id])
         assert len(stack.upstream.requests) == asked
         disabling = asyncio.create_task(shell("apps", "disable", "app-0", "--wait"))
-        async with asyncio.timeout(60):
-            while (await replica.client("ben").get(f"/api/internal/apps/{application}")).json()["available"]:
-                await asyncio.sleep(0.05)
+        await shell.until_told(run_id)
+        assert not (await replica.client("ben").get(f"/api/internal/apps/{application}")).json()["available"]
         assert not disabling.done()
         stack.upstream.release("rest")
-        out, err = await disabling
-        assert (out, run_id in err) == ("Disabled, and no run is active or unsaved.\n", True)
+        out, _ = await disabling
+        assert out == "Disabled, and no run is active or unsaved.\n"
         assert (await replica.client("ada").run(application, run_id))["persistence"] == "saved"
         await shell("apps", "set-token", "app-0", "--token-file", str(tmp_path / "new"))
 
