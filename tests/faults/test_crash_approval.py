@@ -18,7 +18,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from gateway.domain.fault_points import Moment, Step
+from gateway.domain.fault_points import FaultPoint, Moment, Step
 from gateway.domain.ids import ApplicationId
 from tests.faults.test_crash_matrix import REST_SECONDS, SETTINGS, WAIT_SECONDS, proxy_fault, until, until_struck, wire_text
 from tests.support.crash_matrix import RESUME_CASES, Case, Fault, in_covering_set
@@ -123,7 +123,14 @@ async def inject(here: World, victim: FaultyReplica, case: Case) -> None:
     before = case.point.moment is Moment.BEFORE and case.point.step in OTHER_TEXTS
     proxy.fault = proxy_fault(case, OTHER_TEXTS[case.point.step] if before else wire_text(case.point))
     victim.go()
-    await until_struck(proxy, victim)
+    struck = asyncio.create_task(until_struck(proxy, victim))
+    # Upstream may have been asked for the last time: then nothing is there to be struck, and the run ends.
+    over = [asyncio.create_task(here.at_rest())] if case.point == FaultPoint(Moment.AFTER, Step.VERDICT) else []
+    done, left = await asyncio.wait({struck, *over}, return_when=asyncio.FIRST_COMPLETED)
+    for task in left:
+        task.cancel()
+    for task in done:
+        task.result()
     proxy.fault = Pass()
 
 
