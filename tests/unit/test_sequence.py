@@ -288,6 +288,15 @@ def test_bounds() -> None:
     assert fact_of(RS, *chunks, RF, bounds=few) == broken(Detail.IGNORED_MESSAGES)
 
 
+def test_a_plain_frame_in_a_read_of_its_own_has_the_bound_of_kept_frames() -> None:
+    said = tc("m1", "x" * 100)
+    size = len(payload(said))
+    for bound, fact in ((size, SUCCESS), (size - 1, broken(Detail.KEPT_FRAME_BYTES))):
+        bounds = replace(BOUNDS, kept_frame_bytes=bound)
+        for parts in ([framed(RS, ts("m1")), framed(said), framed(RF)], [framed(RS, ts("m1"), said, RF)]):
+            assert read(parts, new_parser(bounds))[1] == fact
+
+
 def test_text_is_bounded_in_cleaned_bytes_and_what_fits_is_kept() -> None:
     few = replace(BOUNDS, text_bytes=6)
     for pieces, kept in (
