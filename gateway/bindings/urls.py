@@ -17,6 +17,8 @@ MAX_URL_CHARACTERS: Final = 2000
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]+")
 _HOST_NAME: Final = re.compile(r"(?=.{1,253}\Z)([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*")
+# Only what is an address stands in brackets, and nothing beside them: the library takes [::1].example for ::1, and [v1.a] for a name.
+_BRACKETS: Final = re.compile(r"\[[0-9a-f:.]+\](:[0-9]*)?", re.IGNORECASE)
 _PATH: Final = re.compile(r"(/[A-Za-z0-9._~!$&'()*+,;=:@-]+)*")
 # Resolvers take 127.1, 0x7f000001 and 2130706433 for addresses; such a last label is read as an address or not at all.
 _NUMERIC_LABEL: Final = re.compile(r"\d+|0x[0-9a-f]*")
@@ -41,6 +43,8 @@ def normalise_base_url(raw: str, trusted_hosts: Collection[str]) -> str:
         raise invalid(FIELD, "It begins with https://, or with http:// for a trusted host, and names a host.")
     if "@" in parts.netloc:
         raise invalid(FIELD, "It must not hold a user name or a password.")
+    if "[" in parts.netloc and (not _BRACKETS.fullmatch(parts.netloc) or ":" not in parts.hostname):
+        raise invalid(FIELD, "Only an IPv6 address stands in brackets, and nothing but a port after them.")
     if "?" in text or "#" in text:
         raise invalid(FIELD, "It must not hold a query or a fragment.")
     if port == 0 or parts.netloc.endswith(":"):

@@ -14,7 +14,9 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 # Metadata services that are not link-local: AWS over IPv6, Alibaba, Oracle's older one.
 _METADATA: Final = frozenset(ipaddress.ip_address(text) for text in ("fd00:ec2::254", "100.100.100.200", "192.0.0.192"))
 _BROADCAST: Final = ipaddress.IPv4Address("255.255.255.255")
-_NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
+# Addresses that carry an IPv4 one in their last 32 bits: the compatible ones of old, translated ones, NAT64, and NAT64 of a site. What older
+# Pythons know of these differs.
+_CARRIERS: Final = tuple(ipaddress.IPv6Network(text) for text in ("::/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48"))
 
 
 class Reach(StrEnum):
@@ -28,9 +30,9 @@ class Reach(StrEnum):
 
 
 def address_of(text: str) -> Address | None:
-    """The address in its usual form, without brackets; None for a name and for every other form (127.1, 0x7f000001)."""
+    """The address in its usual form, without brackets; None for a name and every other form (127.1, 0x7f000001, ::1%eth0)."""
     try:
-        return ipaddress.ip_address(text)
+        return None if "%" in text else ipaddress.ip_address(text)
     except ValueError:
         return None
 
@@ -73,9 +75,9 @@ def is_allowed(address: str, host: str, trusted_hosts: frozenset[str]) -> bool:
 
 
 def _embedded(address: Address) -> Address:
-    """The IPv4 address inside a mapped, 6to4 or NAT64 one; else the address."""
+    """The IPv4 address inside a mapped, compatible, translated, 6to4 or NAT64 one; else the address."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
-    if address in _NAT64:
+    if any(address in carrier for carrier in _CARRIERS):
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped or address.sixtofour or address
