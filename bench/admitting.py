@@ -139,6 +139,7 @@ def _script(*, reading: bool) -> str:
     values = {
         "subject": "'user-' || :u",
         "groups": groups,
+        "claimed_groups": groups,
         "account_id": account,
         "application_id": application,
         "submission_id": f"{fresh}::text",

@@ -93,6 +93,8 @@ class Admitting:
     def _params(self, submission: Submission | Decision, limits: Limits) -> dict[str, object]:
         return {
             "account_id": self.checked.access.account_id,
+            "subject": self.checked.access.subject,
+            "claimed_groups": sorted(self.checked.access.claimed_groups),
             "application_id": self.checked.application_id,
             "submission_id": submission.submission_id,
             "fingerprint": submission.fingerprint(),

@@ -14,8 +14,8 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 # Metadata services that are not link-local: AWS over IPv6, Alibaba, Oracle's older one.
 _METADATA: Final = frozenset(ipaddress.ip_address(text) for text in ("fd00:ec2::254", "100.100.100.200", "192.0.0.192"))
 _BROADCAST: Final = ipaddress.IPv4Address("255.255.255.255")
-# Addresses that carry an IPv4 one in their last 32 bits: the compatible ones of old, translated ones, NAT64, and NAT64 of a site. What older
-# Pythons know of these differs.
+# Addresses that carry an IPv4 one in their last 32 bits: the compatible ones of old, translated ones, NAT64, NAT64 of a site. What Python
+# says of them depends on its version.
 _CARRIERS: Final = tuple(ipaddress.IPv6Network(text) for text in ("::/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48"))
 
 

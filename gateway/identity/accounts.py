@@ -24,12 +24,16 @@ class AccountState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """An active account as it is used by one request. `groups`: the union of the claim's and ours; `operator`: by claim or by account."""
+    """An active account as it is used by one request. `groups`: the union of the claim's and ours; `operator`: by claim or by account.
+
+    `claimed_groups`: the claim's alone, for who asks again what ours are.
+    """
 
     account_id: AccountId
     subject: str
     groups: frozenset[str]
     operator: bool
+    claimed_groups: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,4 +82,5 @@ def build_access(claims: Claims, account_id: AccountId, all_groups: Collection[s
         subject=claims.subject,
         groups=frozenset(all_groups),
         operator=claims.operator or OPERATOR_ROLE in account_roles,
+        claimed_groups=claims.groups,
     )

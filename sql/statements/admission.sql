@@ -37,16 +37,18 @@ where s.account_id = %(account_id)s::uuid and s.application_id = %(application_i
     and s.submission_id = %(submission_id)s::text
 
 -- name: admit
--- The admission transaction's one statement; the caller commits only the verdict admitted.
-select verdict, run_id, conversation_id, created_conversation, fingerprint, config_version, token_version, created_at,
-    blocking_run_id, blocked, quota
-from admit_named_v1(
+-- The admission transaction's one statement; the caller commits only the verdict admitted. The application may have been hidden from the
+-- caller while a moderator thought.
+select case when m.verdict = 'admitted' and not acc.visible then 'not_found' else m.verdict end as verdict, m.run_id, m.conversation_id,
+    m.created_conversation, m.fingerprint, m.config_version, m.token_version, m.created_at, m.blocking_run_id, m.blocked, m.quota
+from access_v1(%(subject)s::text, %(claimed_groups)s::text[], %(application_id)s::uuid) acc
+cross join admit_named_v1(
     %(account_id)s::uuid, %(application_id)s::uuid, %(submission_id)s::text, %(fingerprint)s::bytea,
     %(conversation_id)s::uuid, %(new_conversation_id)s::uuid, %(title)s::text,
     %(run_id)s::uuid, %(attempt_token)s::uuid, %(correlation_id)s::uuid, %(item_id)s::uuid, %(text)s::text,
     %(groups)s::text[], %(max_per_user)s::integer, %(max_per_application)s::integer, %(lease_seconds)s::double precision,
     %(quota_zone)s::text, %(text_sha256)s::bytea, %(chain_id)s::uuid, %(providers)s::text[], %(versions)s::text[],
-    %(durations)s::double precision[], %(client_thread)s::text)
+    %(durations)s::double precision[], %(client_thread)s::text) m
 
 -- name: attempt
 -- What admission wrote for a run: versions pinned, and whether the row carries our attempt token.

@@ -23,12 +23,13 @@ where n.account_id = %(account_id)s::uuid and n.application_id = %(application_i
     and i.interrupt_id = %(interrupt_id)s::uuid
 
 -- name: decide
--- The transaction of a decision; the caller commits only the verdict admitted.
-select verdict, run_id, conversation_id, created_conversation, fingerprint, config_version, token_version, created_at,
-    blocking_run_id, blocked, quota
-from decide_v1(
+-- The transaction of a decision; the caller commits only the verdict admitted. Visibility as in admission.admit.
+select case when m.verdict = 'admitted' and not acc.visible then 'not_found' else m.verdict end as verdict, m.run_id, m.conversation_id,
+    m.created_conversation, m.fingerprint, m.config_version, m.token_version, m.created_at, m.blocking_run_id, m.blocked, m.quota
+from access_v1(%(subject)s::text, %(claimed_groups)s::text[], %(application_id)s::uuid) acc
+cross join decide_v1(
     %(account_id)s::uuid, %(application_id)s::uuid, %(submission_id)s::text, %(fingerprint)s::bytea,
     %(waiting_run_id)s::uuid, %(interrupt_id)s::uuid, %(action)s::text, %(comment)s::text,
     %(run_id)s::uuid, %(attempt_token)s::uuid, %(correlation_id)s::uuid,
     %(max_per_user)s::integer, %(max_per_application)s::integer, %(lease_seconds)s::double precision,
-    %(text_sha256)s::bytea, %(chain_id)s::uuid, %(providers)s::text[], %(versions)s::text[], %(durations)s::double precision[])
+    %(text_sha256)s::bytea, %(chain_id)s::uuid, %(providers)s::text[], %(versions)s::text[], %(durations)s::double precision[]) m

@@ -47,6 +47,8 @@ class Desk:
         run_id = RunId(uuid4())
         params: Mapping[str, object] = {
             "account_id": self.people[who],
+            "subject": who,
+            "claimed_groups": list(groups),
             "application_id": self.apps[app],
             "submission_id": str(uuid4()),
             "fingerprint": bytes(32),

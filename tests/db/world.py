@@ -71,6 +71,8 @@ class World:
         account_id, run_id, attempt_token, new_conversation_id = await self.account(subject), RunId(uuid4()), AttemptToken(uuid4()), uuid4()
         params = {
             "account_id": account_id,
+            "subject": subject,
+            "claimed_groups": [],
             "application_id": application_id,
             "submission_id": str(uuid4()),
             "fingerprint": bytes(32),

@@ -287,6 +287,38 @@ async def test_a_message_that_is_not_admitted_yet_finds_the_application_disabled
         assert (await it.used(), it.posts) == (0, 0)
 
 
+async def for_staff(it: Scene) -> None:
+    """The application is for a group, and ada is in it, by our own table."""
+    assert (await it.ada.get("/api/internal/me")).status_code == 200
+    await it.sql("update account set groups = '{staff}' where subject = 'ada'")
+    assert (await it.app(visibility="group", groups=["staff"]))[0] == 200
+
+
+async def kept_for_ben(it: Scene) -> None:
+    assert (await it.app(visibility="private", owner="ben"))[0] == 200
+
+
+async def ada_leaves_staff(it: Scene) -> None:
+    await it.sql("update account set groups = '{}' where subject = 'ada'")
+
+
+HIDE: Final = [kept_for_ben, ada_leaves_staff]
+
+
+@pytest.mark.parametrize("hide", HIDE)
+async def test_a_message_that_is_not_admitted_yet_is_not_taken_from_who_no_longer_sees_it(
+    database_url: str, hide: Callable[[Scene], Awaitable[None]]
+) -> None:
+    async with scene(database_url) as it:
+        await for_staff(it)
+        await in_moderation(it)
+        await hide(it)
+        status, problem = await let_go(it)
+        assert (status, problem["code"]) == (404, "not_found")
+        assert (await it.sql("select (select count(*) from run), (select count(*) from submission)")) == [(0, 0)]
+        assert (await it.used(), it.posts) == (0, 0)
+
+
 async def test_a_message_that_is_not_admitted_yet_goes_by_the_new_configuration_and_token(database_url: str) -> None:
     async with scene(database_url) as it:
         await in_moderation(it)
@@ -382,9 +414,23 @@ async def asking(database_url: str) -> AsyncIterator[tuple[Scene, NativeUpstream
         yield it, upstream, run
 
 
-async def decided(it: Scene, run: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    answer = await it.ada.decide(it.application, run["run_id"], run["interrupt"]["interrupt_id"], str(uuid4()), "approve")
+async def decided(it: Scene, run: dict[str, Any], comment: str | None = None) -> tuple[int, dict[str, Any]]:
+    answer = await it.ada.decide(it.application, run["run_id"], run["interrupt"]["interrupt_id"], str(uuid4()), "approve", comment)
     return answer.status_code, answer.json()
+
+
+@pytest.mark.parametrize("hide", HIDE)
+async def test_a_decision_that_is_not_claimed_yet_is_not_taken_from_who_no_longer_sees_it(
+    database_url: str, hide: Callable[[Scene], Awaitable[None]]
+) -> None:
+    async with asking(database_url) as (it, upstream, run):
+        await for_staff(it)
+        it.waiting = asyncio.create_task(decided(it, run, "held: yes"))
+        await it.moderator.asked.wait()
+        await hide(it)
+        status, problem = await let_go(it)
+        assert (status, problem["code"], upstream.acts) == (404, "not_found", [])
+        assert await it.sql("select count(*), count(answered_by) from run") == [(1, 0)]
 
 
 async def test_a_rotation_while_a_run_waits_delivers_the_decision_with_the_new_token(database_url: str) -> None:
