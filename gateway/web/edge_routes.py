@@ -48,7 +48,7 @@ class EdgeBody(Body):
 
     check_id: Id
     mode: Annotated[EdgeMode, Field(strict=False)]
-    seconds: Annotated[float, Field(ge=0, le=MAX_SECONDS, strict=False)] = 0.0
+    seconds: Annotated[float, Field(ge=0, le=MAX_SECONDS)] = 0.0
 
 
 class EdgeJson(TypedDict):

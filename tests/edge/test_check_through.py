@@ -150,4 +150,7 @@ async def test_it_executes_nothing_and_is_for_operators(database_url: str) -> No
         assert stack.upstream.requests == []
         assert (await replica.http.post("/api/operator/edge-checks", json={**body, "seconds": 121})).status_code == 401
         olga = replica.client("olga", roles=("operator",)).headers
-        assert (await replica.http.post("/api/operator/edge-checks", json={**body, "seconds": 121}, headers=olga)).status_code == 400
+        for seconds in (121, -1, "5", True):
+            assert (
+                await replica.http.post("/api/operator/edge-checks", json={**body, "seconds": seconds}, headers=olga)
+            ).status_code == 400
