@@ -100,14 +100,14 @@ class Visit:
         """A picture of how it looks now."""
         SHOTS.mkdir(exist_ok=True)
         await self.page.screenshot(path=SHOTS / f"{name}.png")
-        if "phone" in EXTRA_SHOTS:
+        if "phone" in EXTRA_SHOTS and (size := self.page.viewport_size):
             await self.page.set_viewport_size(PHONE)
             await self.page.screenshot(path=SHOTS / f"{name}-phone.png")
-            await self.page.set_viewport_size(DESKTOP)
+            await self.page.set_viewport_size(size)
         if "dark" in EXTRA_SHOTS:
             await self.page.emulate_media(color_scheme="dark")
             await self.page.screenshot(path=SHOTS / f"{name}-dark.png")
-            await self.page.emulate_media(color_scheme="light")
+            await self.page.emulate_media()
 
     async def check_access(self) -> None:
         """axe-core finds nothing serious."""
