@@ -11,6 +11,7 @@ from gateway.store.statements import statement
 
 _NOTE_WITHOUT_RUN: Final = statement("moderation.note_without_run")
 _MODERATORS: Final = statement("moderation.moderators")
+_LOCK_MODERATORS: Final = statement("moderation.lock_moderators")
 _IN_FORCE: Final = statement("moderation.in_force")
 _LOCK_CHAINS: Final = statement("moderation.lock_chains")
 _END_CHAIN: Final = statement("moderation.end_chain")
@@ -76,7 +77,7 @@ async def end(tx: Transaction, application_id: UUID | None) -> list[ModeratorRow
     ended = await tx.one(_END_CHAIN, _ChainId, {"application_id": application_id})
     if ended is None:
         return None
-    rows = await tx.all(_MODERATORS, ModeratorRow, {"chain_id": ended.chain_id})
+    rows = await tx.all(_LOCK_MODERATORS, ModeratorRow, {"chain_id": ended.chain_id})
     await tx.execute(_FORGET_TOKENS, {"chain_id": ended.chain_id})
     return rows
 

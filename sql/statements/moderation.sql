@@ -14,6 +14,14 @@ from moderator m
 where m.chain_id = %(chain_id)s::uuid
 order by m.position
 
+-- name: lock_moderators
+-- The same of a chain that ends, held: `keys rekey` may be changing a token, and what is kept of the chain is what came of that.
+select m.kind, m.url, m.token_owner, m.token_ciphertext, m.token_key_id
+from moderator m
+where m.chain_id = %(chain_id)s::uuid
+order by m.position
+for update
+
 -- name: in_force
 -- Every chain in force with its moderators, in order; that of all applications first. A chain of none is one row without a kind.
 select c.chain_id, c.application_id, a.name as application_name, c.created_at, m.kind, m.url, m.token_owner, m.token_ciphertext,

@@ -20,7 +20,7 @@ from gateway.domain.problems import Code, Refused
 from gateway.domain.states import SLOT_HOLDING, Execution, Persistence
 from gateway.identity.accounts import Access
 from gateway.store.database import Database
-from tests.db.world import BASE_URL, KEY, World, everything_in, world_on
+from tests.db.world import BASE_URL, KEY, World, everything_in, until_waiting, world_on
 
 pytestmark = pytest.mark.anyio
 
@@ -315,7 +315,7 @@ async def test_a_change_waits_for_an_admission_and_then_sees_its_run(world: Worl
     with psycopg.connect(world.url) as admission:
         admission.execute("select from application where application_id = %s for no key update", (application_id,))
         changing = asyncio.create_task(refused(other_assistant(world), Code.CHANGE_BLOCKED))
-        await _until_waiting(world.url)
+        await until_waiting(world.url)
         run_id = uuid4()
         admission.execute(
             """
@@ -342,7 +342,7 @@ async def test_a_change_that_waited_for_its_provider_to_move_goes_by_where_it_is
     with psycopg.connect(world.url) as moving:
         moving.execute("select from application where application_id = %s for no key update", (application_id,))
         changing = asyncio.create_task(applications.change(world.database, "app", ApplicationChange(provider="same place")))
-        await _until_waiting(world.url)
+        await until_waiting(world.url)
         moving.execute("update provider set base_url = 'https://elsewhere.example' where name = 'provider'")
         moving.execute("update application set config_version = 2, token_ciphertext = null, token_key_id = null")
         moving.commit()
@@ -350,14 +350,6 @@ async def test_a_change_that_waited_for_its_provider_to_move_goes_by_where_it_is
     assert report == ChangeReport(("provider_id",), moved=True, token_dropped=False)
     assert (await applications.find(world.database, "app")).config_version == 3
     assert binding(world, run.conversation_id) is not None
-
-
-async def _until_waiting(url: str) -> None:
-    """Return when some statement waits for a lock: the database says so."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        async with asyncio.timeout(10):
-            while not connection.execute("select 1 from pg_stat_activity where wait_event_type = 'Lock'").fetchone():
-                await asyncio.sleep(0.01)
 
 
 async def test_backend_type_and_human_input_are_fixed_by_history(world: World) -> None:

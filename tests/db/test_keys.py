@@ -8,15 +8,16 @@ import psycopg
 import pytest
 from structlog.testing import capture_logs
 
+from gateway.admission.operator_chains import OperatorChains
 from gateway.bindings import applications, keys
 from gateway.bindings.keys import KeyNotEverywhere, Rekeyed
 from gateway.bindings.resolve import Resolve
 from gateway.bindings.vault import KeyRing, Vault, key_id
 from gateway.domain.audit import cli_actor
 from gateway.domain.ids import ApplicationId, ConversationId
-from gateway.store import leases
+from gateway.store import leases, tokens
 from gateway.store.database import Database
-from tests.db.world import KEY, World, everything_in, world_on
+from tests.db.world import KEY, World, everything_in, until_waiting, world_on
 
 pytestmark = pytest.mark.anyio
 
@@ -128,6 +129,22 @@ async def test_o36_a_token_that_is_set_meanwhile_wins(world: World) -> None:
     )
     assert usable is not None
     assert (usable.endpoint.authorization, usable.token_version) == ("Bearer tok_NEW", 2)
+
+
+async def test_o36_a_chain_that_is_set_meanwhile_keeps_the_token_as_it_was_moved(world: World) -> None:
+    both, named = Vault(KeyRing([NEW, KEY])), ["webhook:https://moderator.example"]
+    chains = OperatorChains(world.database, world.vault, (), None)
+    await chains.set(None, named, ["tok_MODERATOR"])
+    [row] = await tokens.page(world.database, after=None)
+    envelope, moved_to = await both.rewrap(row.owner_id, row.envelope, row.key_id)
+    with psycopg.connect(world.url) as moving:
+        moving.execute("update moderator set token_ciphertext = %s, token_key_id = %s", (envelope, moved_to))
+        setting = asyncio.create_task(chains.set(None, [*named, "local"]))
+        await until_waiting(world.url)
+        moving.commit()
+        await setting
+    assert [one.key_id for one in await tokens.page(world.database, after=None)] == [key_id(NEW)]
+    assert (await rekey(world)).moved == 0
 
 
 async def test_o36_what_does_not_open_is_told_and_stops_nothing_else(world: World) -> None:

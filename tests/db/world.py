@@ -3,6 +3,7 @@
 Rows are made by the program's own functions (admit_v2, fence_v2), but for states that only a whole execution would bring.
 """
 
+import asyncio
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID, uuid4
@@ -159,3 +160,11 @@ def everything_in(url: str) -> str:
         return "\n".join(
             str(row) for (table,) in tables for row in connection.execute(f'select t::text from "{table}" t'.encode()).fetchall()
         )
+
+
+async def until_waiting(url: str) -> None:
+    """Return when some statement waits for a lock: the database says so."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        async with asyncio.timeout(10):
+            while not connection.execute("select 1 from pg_stat_activity where wait_event_type = 'Lock'").fetchone():
+                await asyncio.sleep(0.01)
