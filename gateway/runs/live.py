@@ -59,8 +59,7 @@ class LiveRun:
         interrupt: Interrupt | None = None,
     ) -> None:
         """The database confirmed how the run ended, that it waits or that nobody knows: the last frames, and the streams are over."""
-        self.held = False
-        self.view = replace(
+        view = replace(
             self.view,
             execution=execution,
             persistence=persistence,
@@ -71,7 +70,13 @@ class LiveRun:
             poll_after_seconds=poll_after(execution, persistence, attention),
             interrupt=interrupt,
         )
-        self.channel.publish(self.frames.status(self.view) + self.frames.ending(self.view))
+        self.ended_as(view)
+
+    def ended_as(self, view: RunView) -> None:
+        """The same, where somebody else brought the end: the run as it was read."""
+        self.held = False
+        self.view = view
+        self.channel.publish(self.frames.status(view) + self.frames.ending(view))
         self.channel.close()
 
     def not_confirmed(self, reason: Reason) -> None:

@@ -149,14 +149,13 @@ class Settle:
         not_confirmed = asyncio.get_running_loop().call_later(CONFIRM_SECONDS, self._live.not_confirmed, told)
         row = await self._settled(self._settlement(transition))
         not_confirmed.cancel()
-        if row is None:
-            # The guard refused: our own earlier statement was committed, or somebody else brought the end first.
+        if row is None or row.execution != transition.to:
+            # The guard refused, or took only the text: our own earlier statement was committed, or somebody else brought the end first.
             await self._tell_as_it_is()
         else:
-            settled = replace(transition, to=Execution(row.execution))
             question = self._ended.fact.question if isinstance(self._ended.fact, NativeRead) else None
             interrupt = None if question is None else asked(self._run_id, question)
-            self._tell(settled, Persistence(row.persistence), row.updated_at, row.finished_at, interrupt)
+            self._tell(transition, Persistence(row.persistence), row.updated_at, row.finished_at, interrupt)
 
     async def _settled(self, settlement: Settlement) -> SettledRow | None:
         """Write the end: where the items cannot be written the snapshot is kept as pending, for whoever can save it."""
@@ -215,9 +214,9 @@ class Settle:
         if row is None:  # the conversation was deleted meanwhile
             self._live.channel.close()
             return
-        view = run_view(row)
-        settled = Transition(view.execution, view.reason, attention=view.attention)
-        self._tell(settled, view.persistence, view.updated_at, view.finished_at, view.interrupt)
+        if self._ended.reading is not None:
+            self._ended.reading.let_go()
+        self._live.ended_as(run_view(row))
 
 
 def _two_runs(fact: Fact) -> bool:

@@ -54,6 +54,26 @@ create trigger run_free_question after update of execution on run
         and (new.execution = 'released' or (new.execution = 'closed' and new.resolution_outcome = 'not_executed')))
     execute function free_question_v1();
 
+-- Which look-up is by a program that asks for the thread's state, too: lookup_claim again. A replica of the version before knows only a run's
+-- status, which says success of a run that waits for a person; it gets no claim of a run with human approval.
+alter table run add column native_lookup_claim uuid;
+
+create function native_lookup_v1() returns trigger
+language plpgsql as $$
+begin
+    if exists (select from application a where a.application_id = new.application_id and a.human_input) then
+        return null;
+    end if;
+    return new;
+end
+$$;
+
+create trigger run_native_lookup before update of lookup_claim on run
+    for each row
+    when (new.lookup_claim is distinct from old.lookup_claim and new.lookup_claim is distinct from new.native_lookup_claim
+        and new.lookup_claim is not null)
+    execute function native_lookup_v1();
+
 -- As application_closed_v1, for a program that serves human approval too.
 create function application_closed_v2(p_backend_type text, p_enabled boolean, p_provider_enabled boolean, p_has_token boolean) returns text
 language sql immutable as $$

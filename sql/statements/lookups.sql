@@ -14,7 +14,7 @@ with due as (
     for update skip locked
 ), claimed as (
     update run r set
-        lookup_claim = %(claim)s::uuid,
+        lookup_claim = %(claim)s::uuid, native_lookup_claim = %(claim)s::uuid,
         lookups = r.lookups + 1,
         next_lookup_at = clock_timestamp() + make_interval(secs =>
             least(%(first_seconds)s::double precision * power(2, least(r.lookups, 20)), %(longest_seconds)s::double precision)

@@ -14,8 +14,9 @@ import pytest
 
 from gateway.domain.fault_points import FaultPoint, Moment, Step
 from gateway.domain.ids import ApplicationId
+from gateway.store import leases
 from tests.support.native_upstream import TOKEN, NativeUpstream, native_upstream
-from tests.support.stack import Client, Replica, Stack
+from tests.support.stack import Client, Replica, Stack, parse_events
 
 pytestmark = pytest.mark.anyio
 
@@ -532,6 +533,42 @@ async def test_a_replica_that_is_lost_while_it_waits_for_the_agent(scene: Scene)
     assert b'"outcome":{"type":"interrupt"' in raw
     decided = await scene.decide(1, run, "d", "reject")
     assert (await scene.tab(1).until_over(scene.application, decided.json()["run_id"]))["execution"] == "succeeded"
+
+
+async def test_a_replica_of_the_version_before_looks_up_no_native_run(scene: Scene) -> None:
+    """It would ask for the run's status alone, which says success of a run that waits."""
+    scene.upstream.names_another_run = True
+    answer = await scene.tab(0).submit(scene.application, "s", "please")
+    run = await scene.tab(0).until_over(scene.application, answer.json()["run_id"])
+    assert run["execution"] == "unknown"
+    claim = (
+        "update run set lookup_claim = gen_random_uuid() where execution = 'unknown' and native_run_id is not null returning run_id::text"
+    )
+    assert await scene.rows(claim) == []
+    await scene.rows("update application set human_input = false")
+    assert await scene.rows(claim) == [(run["run_id"],)]
+
+
+async def test_a_question_of_a_run_that_an_operator_closed_is_told_to_nobody(scene: Scene) -> None:
+    """Its holder was only slow: the words before the question are taken, the end is the operator's, and the stream says so."""
+    scene.upstream.hold()
+    run_id = (await scene.tab(0).submit(scene.application, "s", "please")).json()["run_id"]
+    async with asyncio.timeout(30):
+        while await scene.rows("select execution from run where native_run_id is not null") != [("unknown",)]:
+            await scene.rows("update run set lease_until = clock_timestamp() - interval '1 second' where native_run_id is not null")
+            await leases.expire(scene.stack.database, lookup_first_seconds=60.0)
+            await asyncio.sleep(0.02)
+    operator = scene.replicas[0].client("root", roles=("operator",))
+    body = {"outcome": "failed", "reason": "given up"}
+    closed = await operator.http.post(f"/api/operator/runs/{run_id}/resolve", json=body, headers=operator.headers)
+    assert closed.status_code == 200, closed.text
+    async with scene.tab(0).watch(scene.application, run_id) as response:
+        scene.upstream.let_go()
+        events = parse_events(await response.aread())
+    told = [one.data["value"] for one in events if one.data.get("name") == "gateway.run"][-1]
+    assert told == {**await scene.tab(0).run(scene.application, run_id), "snapshot": None}
+    assert (told["execution"], told["interrupt"], told["resolution"]) == ("closed", None, body)
+    assert events[-1].type == "RUN_ERROR"
 
 
 async def test_what_an_operator_says_was_never_executed_can_be_decided_again(scene: Scene) -> None:
