@@ -6,11 +6,11 @@ Turkish, Russian in Russian words.
 """
 
 import unicodedata
-from typing import Final
+from typing import Final, Literal
 
 import re2
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Raised by each change of what the copy is."""
 
 # Of all scripts: format characters, enclosing marks, marks without a script of their own (U+0300 on, variation selectors), controls, blanks
@@ -22,6 +22,11 @@ _INVISIBLE: Final = re2.compile(
 # Marks of a script that stand on letters of another one, as no writing has them.
 _STRAY_MARKS: Final = re2.compile(r"([\p{Latin}\p{Greek}\p{Cyrillic}\p{Armenian}])\p{Mn}+")
 _SHOWN_BACKWARDS: Final = re2.compile(r"\x{202e}([^\x{202a}-\x{202e}\x{2066}-\x{2069}\n]*)")
+
+# Marks are sorted by normalisation, in time that grows with the square of how many there are in a row; U+034F lets it begin anew (UAX 15,
+# Stream-Safe Text Format).
+_MANY_MARKS: Final = re2.compile(r"\p{M}{30}")
+_JOINER: Final = "\u034f"
 
 # What NFKC and case folding leave apart. The first two lines of each alphabet are letters of its own words, the rest is of Latin itself.
 _OTHER_ALPHABETS: Final = {
@@ -53,14 +58,21 @@ def normalised(text: str) -> str:
         return _without(text.lower())
     if "\u202e" in text:
         text = _SHOWN_BACKWARDS.sub(lambda run: str(run[1])[::-1], text)
-    folded = _without(unicodedata.normalize("NFKD", text).casefold())
-    copy = unicodedata.normalize("NFKC", str(_STRAY_MARKS.sub(r"\1", folded)))
+    folded = _without(_in_form("NFKD", text).casefold())
+    copy = _in_form("NFKC", str(_STRAY_MARKS.sub(r"\1", folded)))
     return _latinised(copy) if _LOOKS_LATIN.search(copy) else copy
 
 
 def compatible(text: str) -> str:
     """A lesser copy, in which case stays: compatibility forms unified, what is invisible gone. For what is no word, as a key."""
-    return text if text.isascii() else _without(unicodedata.normalize("NFKC", text))
+    return text if text.isascii() else _without(_in_form("NFKC", text))
+
+
+def _in_form(form: Literal["NFKC", "NFKD"], text: str) -> str:
+    """`text` in that form of normalisation, in linear time; marks are sorted only thirty at a time. The joiners are gone again."""
+    if not _MANY_MARKS.search(text):
+        return unicodedata.normalize(form, text)
+    return unicodedata.normalize(form, _MANY_MARKS.sub(lambda marks: str(marks[0]) + _JOINER, text)).replace(_JOINER, "")
 
 
 def _without(text: str) -> str:
