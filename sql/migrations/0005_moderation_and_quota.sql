@@ -104,9 +104,9 @@ language sql stable as $$
     select w.start,
         case
             when p_sliding_seconds is not null then w.start + quota_reach_v1(p_sliding_seconds)
-            -- hours as time passes, days and months as the calendar of the zone has them
+            -- hours as time passes, days and months as the calendar of the zone has them: cut off, as a day may begin at one
             when p_calendar_window = 'hour' then w.start + interval '1 hour'
-            else (w.start at time zone p_zone + ('1 ' || p_calendar_window)::interval) at time zone p_zone end
+            else date_trunc(p_calendar_window, w.start at time zone p_zone + ('1 ' || p_calendar_window)::interval) at time zone p_zone end
     from (
         select case
             when p_sliding_seconds is null then date_trunc(p_calendar_window, p_at, p_zone)

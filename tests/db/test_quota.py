@@ -241,6 +241,9 @@ async def test_two_slices_of_one_bucket_wait_for_each_other(desk: Desk) -> None:
         ("hour", "2026-10-25 00:30Z", "Europe/Berlin", "2026-10-25 00:00Z", "2026-10-25 01:00Z"),
         ("hour", "2026-10-25 01:30Z", "Europe/Berlin", "2026-10-25 01:00Z", "2026-10-25 02:00Z"),
         ("hour", "2026-06-01 10:20Z", "Asia/Kolkata", "2026-06-01 09:30Z", "2026-06-01 10:30Z"),
+        # there, days begin at one o'clock when the clock goes forward
+        ("day", "2026-04-24 12:00Z", "Africa/Cairo", "2026-04-23 22:00Z", "2026-04-24 21:00Z"),
+        ("day", "2026-04-23 12:00Z", "Africa/Cairo", "2026-04-22 22:00Z", "2026-04-23 22:00Z"),
         ("month", "2026-03-01 00:30Z", "America/New_York", "2026-02-01 05:00Z", "2026-03-01 05:00Z"),
         ("month", "2026-01-31 23:59:59.999999Z", "UTC", "2026-01-01 00:00Z", "2026-02-01 00:00Z"),
     ],
