@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 from gateway import __version__
 from gateway.admission.chains import NONE, Chains, NamedModerator, parse_moderators
 from gateway.admission.gate import Gate
-from gateway.admission.local_rules import LocalRules, RuleInvalid
+from gateway.admission.local_rules import LocalRules, RuleInvalid, RulesTooLarge
 from gateway.admission.moderation import Moderation, Moderator
 from gateway.admission.operator_chains import OperatorChains
 from gateway.admission.quota import Usage
@@ -292,7 +292,7 @@ def _local_rules(settings: Settings) -> LocalRules:
         return LocalRules(rules, secrets=settings.moderation_secrets == "refuse")
     except (OSError, UnicodeDecodeError):
         raise SettingsInvalid([Fault("GATEWAY_MODERATION_DENY_FILE", "it cannot be read as UTF-8 text.")]) from None
-    except RuleInvalid as invalid:
+    except (RuleInvalid, RulesTooLarge) as invalid:
         raise SettingsInvalid([Fault("GATEWAY_MODERATION_DENY_FILE", f"{invalid}.")]) from None
 
 

@@ -19,8 +19,8 @@ from gateway.store.database import Database
 from gateway.store.quotas import QuotaRuleRow
 from gateway.store.which import Which
 
-MAX_TASKS: Final = 2**53
-"""The largest limit: what JSON readers take for a whole number."""
+MAX_TASKS: Final = 10**15 - 1
+"""The largest limit: the largest whole number of a header field (RFC 9651), which every reader of JSON takes for one too."""
 WINDOWS: Final = "hour, day or month of the calendar; or one that slides: hours or days as 1h or 30d, up to 366 days."
 
 

@@ -194,6 +194,7 @@ INNOCENTS: Final = (
     "git rev-parse 4b825dc642cb6eb9a060e54bf8d69288fbee4904",
     "550e8400-e29b-41d4-a716-446655440000",
     "export API_KEY=<your key>; sk-... goes there",
+    "https://example.org/sk-najlepsie-recepty-na-vianocne-pecivo-doma",
     "the header is `Authorization: Bearer <token>`, a JWT begins with eyJ",
     "-----BEGIN CERTIFICATE-----",
     "-----BEGIN PUBLIC KEY-----",
@@ -201,6 +202,9 @@ INNOCENTS: Final = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ",
     # numbers that are no card's
     "order 4111111111111112",
+    "call +49 151 12345678, that is 4915112345678",
+    "barcode 4000000000006",
+    "p = 0.4111111111111111",
     "1700000000000 ms since the epoch",
     "call +49 30 1234 5678 or 0049 151 2345 6789",
     "1234 5678 9012 3456",

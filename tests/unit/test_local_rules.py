@@ -1,11 +1,12 @@
 """The local rules: the corpus of evasions and innocents, versions, rules that are none, time."""
 
+import hashlib
 import time
 from uuid import uuid4
 
 import pytest
 
-from gateway.admission.local_rules import DENIED, LocalRules, RuleInvalid
+from gateway.admission.local_rules import DENIED, LocalRules, RuleInvalid, RulesTooLarge
 from gateway.admission.moderation import Asked, Judgement, TextKind
 from gateway.domain.ids import AccountId, ApplicationId
 from gateway.domain.limits import MAX_TEXT_CHARACTERS
@@ -55,13 +56,23 @@ def test_a_pattern_that_is_none_is_named_by_its_line(rule: str) -> None:
     assert invalid.value.line == 3
 
 
+async def test_ten_thousand_terms_and_no_heap_of_them() -> None:
+    terms = [hashlib.sha256(str(number).encode()).hexdigest()[:16] for number in range(10_000)]
+    assert not (await judged(LocalRules(terms), f"x {terms[-1]}")).allowed
+    with pytest.raises(RulesTooLarge):
+        LocalRules([f"/{term}.{{0,500}}{term}/" for term in terms[:300]])
+
+
 @pytest.mark.parametrize(
     "text",
     [
         *(character * MAX_TEXT_CHARACTERS for character in ("a", "\ufdfa", "о", "1", "\u202e")),
         *((piece * MAX_TEXT_CHARACTERS)[:MAX_TEXT_CHARACTERS] for piece in ("4111 ", "\u202eab", "a\u0301", "eyJ", "б о")),
+        "a" + "\u0316\u0301" * (MAX_TEXT_CHARACTERS // 2 - 1),
+        "a" + "\u0301" * (MAX_TEXT_CHARACTERS // 2) + "\u0316" * (MAX_TEXT_CHARACTERS // 2 - 1),
+        "\u0f40" + "\u0f72\u0f71" * (MAX_TEXT_CHARACTERS // 2 - 1),
     ],
-    ids=range(10),
+    ids=range(13),
 )
 async def test_no_text_makes_it_slow(text: str) -> None:
     """Linear in the text: a hundred times the usual cost at most, where a matcher that goes back would take for ever."""
