@@ -1,7 +1,7 @@
 """A run as its owner reads it: the Run of interface.md. Reading never executes and never decides."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 from uuid import UUID
 
@@ -177,7 +177,8 @@ def _interrupt(row: RunRow) -> Interrupt | None:
     assert row.prompt_title is not None
     assert row.prompt_description is not None
     assert row.comment_max_chars is not None
-    return Interrupt(InterruptId(row.interrupt_id), Prompt(row.prompt_title, row.prompt_description, row.comment_max_chars, row.expires_at))
+    expires_at = row.expires_at.replace(tzinfo=UTC) if row.expires_at else None
+    return Interrupt(InterruptId(row.interrupt_id), Prompt(row.prompt_title, row.prompt_description, row.comment_max_chars, expires_at))
 
 
 def interrupt_json(run_id: RunId, interrupt: Interrupt) -> InterruptJson:

@@ -51,7 +51,8 @@ class FenceVerdict(StrEnum):
 class RunRow:
     """One run as its owner sees it. `snapshot_body`: the canonical bytes; None in lists and where nothing is stored.
 
-    The last five are its question, while it waits for a person.
+    The last five are its question, while it waits for a person. `expires_at` is in UTC and has no zone: that of a session may put the
+    end of the year 9999 into a year that Python does not have.
     """
 
     run_id: UUID

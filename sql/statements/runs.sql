@@ -6,7 +6,8 @@ select
     extract(epoch from r.next_lookup_at - clock_timestamp())::double precision as lookup_in_seconds,
     r.created_at, r.updated_at, r.finished_at, coalesce(s.revision, 0) as snapshot_revision,
     case when s.revision > %(known_revision)s::bigint then s.body end as snapshot_body,
-    i.interrupt_id, i.title as prompt_title, i.description as prompt_description, i.comment_max_chars, i.expires_at
+    i.interrupt_id, i.title as prompt_title, i.description as prompt_description, i.comment_max_chars,
+    i.expires_at at time zone 'UTC' as expires_at
 from run r
 join conversation c on c.conversation_id = r.conversation_id and c.deleted_at is null
 left join snapshot s on s.run_id = r.run_id
@@ -20,7 +21,8 @@ select
     r.resolution_outcome, r.resolution_reason, r.answered_by, r.native_status, r.attention,
     extract(epoch from r.next_lookup_at - clock_timestamp())::double precision as lookup_in_seconds,
     r.created_at, r.updated_at, r.finished_at, 0::bigint as snapshot_revision, null::bytea as snapshot_body,
-    i.interrupt_id, i.title as prompt_title, i.description as prompt_description, i.comment_max_chars, i.expires_at
+    i.interrupt_id, i.title as prompt_title, i.description as prompt_description, i.comment_max_chars,
+    i.expires_at at time zone 'UTC' as expires_at
 from run r
 join conversation c on c.conversation_id = r.conversation_id and c.deleted_at is null
 left join interrupt i on i.run_id = r.run_id and r.execution = 'waiting'

@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 
 import httpx
 import psycopg
+import psycopg.sql
 import pytest
 
 from gateway.domain.fault_points import FaultPoint, Moment, Step
@@ -569,6 +570,19 @@ async def test_a_question_of_a_run_that_an_operator_closed_is_told_to_nobody(sce
     assert told == {**await scene.tab(0).run(scene.application, run_id), "snapshot": None}
     assert (told["execution"], told["interrupt"], told["resolution"]) == ("closed", None, body)
     assert events[-1].type == "RUN_ERROR"
+
+
+@pytest.mark.parametrize(("zone", "never"), [("Pacific/Auckland", "9999-12-31T23:59:59Z"), ("America/New_York", "0001-01-01T00:00:00Z")])
+async def test_the_ends_of_all_time_are_read_in_every_zone_of_a_database(database_url: str, zone: str, never: str) -> None:
+    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
+        database = psycopg.sql.Identifier(connection.info.dbname)
+        await connection.execute(psycopg.sql.SQL("alter database {} set timezone = {}").format(database, zone))
+    async with scene_over(database_url) as scene:
+        scene.upstream.prompt = {**scene.upstream.prompt, "expires_at": never}
+        run = await scene.waiting("s")
+        assert run["interrupt"]["expires_at"] == never.replace("Z", ".000000Z")
+        operator = scene.replicas[0].client("root", roles=("operator",))
+        assert (await operator.http.get(f"/api/operator/runs/{run['run_id']}", headers=operator.headers)).status_code == 200
 
 
 async def test_what_an_operator_says_was_never_executed_can_be_decided_again(scene: Scene) -> None:
