@@ -35,8 +35,8 @@ _PATTERNS: Final = (
     r"\bAccountKey=[A-Za-z0-9+/]{80}",
 )
 _CARD: Final = re2.compile(r"\b(?:[0-9]{4}[ -]?[0-9]{4}[ -]?[0-9]{4}[ -]?[0-9]{1,7}|[0-9]{4}[ -]?[0-9]{6}[ -]?[0-9]{4,5})\b")
-_FRACTION: Final = re2.compile(r"[0-9]\.")
-"""Before digits that are of a fraction: of numbers as programs print them, one in seventy would pass for a card's."""
+_OF_ANOTHER_NUMBER: Final = re2.compile(r"(?:[0-9]\.|\b[A-Z]{2}[0-9]{2} )$")
+"""Ends where digits are those of a fraction or of an IBAN in groups: of such numbers up to one in ten would pass for a card's."""
 _ISSUED: Final = re2.compile(
     r"4[0-9]{15}|4[0-9]{18}|5[1-5][0-9]{14}|2(?:22[1-9]|2[3-9][0-9]|[3-6][0-9]{2}|7[01][0-9]|720)[0-9]{12}|3[47][0-9]{13}"
     r"|3(?:0[0-5]|[68][0-9])[0-9]{11}|6(?:011|4[4-9][0-9]|5[0-9]{2})[0-9]{12}|35(?:2[89]|[3-8][0-9])[0-9]{12}|62[0-9]{14,17}"
@@ -64,7 +64,7 @@ def secrets_in(text: str) -> tuple[str, ...]:
 
 def _has_card_number(text: str) -> bool:
     for candidate in _CARD.finditer(text):
-        if _FRACTION.fullmatch(text[max(candidate.start() - 2, 0) : candidate.start()]):
+        if _OF_ANOTHER_NUMBER.search(text[max(candidate.start() - 6, 0) : candidate.start()]):
             continue
         digits = "".join(character for character in str(candidate[0]) if character.isdigit())
         if _ISSUED.fullmatch(digits) and _checks(digits):
