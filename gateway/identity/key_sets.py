@@ -18,7 +18,7 @@ from joserfc.jwk import ECKey, OKPKey, RSAKey
 from gateway.domain import strict_json
 from gateway.domain.problems import Code, Refused
 from gateway.http_client import CallFault, HttpClient, Reply
-from gateway.identity.tokens import Claims, Header, TokenChecks, VerifyingKey, header_of
+from gateway.identity.tokens import Claims, Header, TokenChecks, VerifyingKey, header_of, signed_payload
 
 FETCH_SECONDS: Final = 5.0
 MAX_SET_BYTES: Final = 256 * 1024
@@ -27,7 +27,7 @@ MAX_KEYS: Final = 100
 MAX_AGE_SECONDS: Final = 600.0
 """After that the set is fetched again: a key that the issuer withdrew is believed for no longer, unless the issuer is away."""
 REFRESH_GAP_SECONDS: Final = 10.0
-"""The least time between two fetches because of key ids that nobody knows, which anybody may make up."""
+"""The least time between two fetches because of key ids that nobody knows or signatures that do not fit: anybody may make those up."""
 RETRY_GAP_SECONDS: Final = 2.0
 """The same after a fetch that failed."""
 
@@ -132,7 +132,7 @@ class FetchedKeys:
         if not self._knows(header.key_id):
             await self.refresh()
         elif self._fetched_at is not None and self._clock() - self._fetched_at > MAX_AGE_SECONDS:
-            await self._renew()
+            await self.renew()
         key = self._find(header)
         if key is None:
             raise Refused(Code.IDENTITY_UNAVAILABLE if self._failing and not self._knows(header.key_id) else Code.UNAUTHENTICATED)
@@ -150,11 +150,13 @@ class FetchedKeys:
         if task is not None:
             await asyncio.shield(task)
 
-    async def _renew(self) -> None:
-        """As `refresh`; but while the issuer is known to be away nobody waits for it, and the last good set serves."""
+    async def renew(self) -> bool:
+        """As `refresh`; but while the issuer is known to be away nobody waits for it, and the last good set serves. True after a fetch."""
         task = self._begin()
-        if task is not None and not self._failing:
-            await asyncio.shield(task)
+        if task is None or self._failing:
+            return False
+        await asyncio.shield(task)
+        return True
 
     def _begin(self) -> "asyncio.Task[None] | None":
         if self._fetching is None and self._may_ask(self._clock()):
@@ -166,7 +168,7 @@ class FetchedKeys:
             return now - self._tried_at >= RETRY_GAP_SECONDS
         if self._fetched_at is None or now - self._fetched_at > MAX_AGE_SECONDS:
             return True
-        # Because of an unknown id. The first one is asked for at once, so that a rotation is learnt when it happens.
+        # Because of an unknown id or a signature that does not fit. The first is asked for at once: a rotation is learnt when it happens.
         if now - self._unknown_at < REFRESH_GAP_SECONDS:
             return False
         self._unknown_at = now
@@ -204,7 +206,12 @@ class KeySetIdentity:
 
     async def verify(self, token: str) -> Claims:
         """See Identity."""
-        return self._checks.claims(token, await self._keys.key_of(header_of(token)))
+        header = header_of(token)
+        payload = signed_payload(token, await self._keys.key_of(header))
+        if payload is None and await self._keys.renew():
+            # The issuer may have another key by now under that id, or under none.
+            payload = signed_payload(token, await self._keys.key_of(header))
+        return self._checks.claims(payload)
 
     async def ready(self) -> bool:
         """See Identity. Asks the issuer where there is no set yet."""

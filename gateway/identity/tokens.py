@@ -109,24 +109,31 @@ class TokenChecks:
             options["aud"] = {"essential": True, "value": audience}
         self._registry = JWTClaimsRegistry(now=lambda: math.floor(now()), leeway=math.ceil(leeway_seconds), **options)
 
-    def claims(self, token: str, key: VerifyingKey) -> Claims:
-        """The claims of a token that `header_of` found well formed. Raises Refused(UNAUTHENTICATED)."""
-        claims = self._claims(token, key)
+    def claims(self, payload: bytes | None) -> Claims:
+        """The claims of a `signed_payload`. Raises Refused(UNAUTHENTICATED), for None too."""
+        claims = None if payload is None else self._claims(payload)
         if claims is None:
             raise Refused(Code.UNAUTHENTICATED)
         return claims
 
-    def _claims(self, token: str, key: VerifyingKey) -> Claims | None:
+    def _claims(self, payload: bytes) -> Claims | None:
         try:
-            payload = jws.deserialize_compact(token, key.key, registry=_Algorithms(key.algorithms)).payload
-            document = strict_json.loads(payload or b"")
+            document = strict_json.loads(payload)
             if not isinstance(document, dict):
                 return None
             self._registry.validate(document)
-        # The library's own errors, and what its decoders let through for odd headers.
-        except (JoseError, ValueError, TypeError, OverflowError, RecursionError):
+        except (JoseError, ValueError, TypeError, OverflowError):
             return None
         return claims_from(document, self._claim_names)
+
+
+def signed_payload(token: str, key: VerifyingKey) -> bytes | None:
+    """What `key` signed of a token that `header_of` found well formed; None when it did not sign it."""
+    try:
+        return jws.deserialize_compact(token, key.key, registry=_Algorithms(key.algorithms)).payload or b""
+    # The library's own errors, and what its decoders let through for odd headers.
+    except (JoseError, ValueError, TypeError, OverflowError, RecursionError):
+        return None
 
 
 class _Algorithms(jws.JWSRegistry):
@@ -178,7 +185,7 @@ class HmacIdentity:
     async def verify(self, token: str) -> Claims:
         """See Identity."""
         header_of(token)
-        return self._checks.claims(token, self._key)
+        return self._checks.claims(signed_payload(token, self._key))
 
     async def ready(self) -> bool:
         """See Identity."""

@@ -94,7 +94,7 @@ async def test_each_algorithm_of_a_public_key_is_verified(algorithm: str, made: 
         await caller.enters(signed(good(), key, algorithm))
         await caller.enters(signed(good(aud=["other", AUDIENCE]), key, algorithm, typ="at+jwt", private_note={"x": 1}))
         await caller.refused(signed(good(sub="mallory"), key, algorithm)[:-8] + "AAAAAAAA")
-        assert caller.issuer.fetches == 1
+        assert caller.issuer.fetches == 2
 
 
 async def test_the_old_name_of_ed25519_is_verified(recwarn: pytest.WarningsRecorder) -> None:
@@ -167,7 +167,7 @@ async def test_keys_that_a_token_brings_along_are_not_looked_at() -> None:
     async with calling(public(rsa())) as caller, issuing(public(stranger, kid="r")) as other:
         for header in ({"jwk": public(stranger)}, {"jku": other.url}, {"x5u": other.url}):
             await caller.refused(signed(good(), stranger, "RS256", kid="r", **header))
-        assert (other.fetches, caller.issuer.fetches) == (0, 1)
+        assert (other.fetches, caller.issuer.fetches) == (0, 2)  # asked once more whether the key is another by now
 
 
 @pytest.mark.parametrize(
@@ -237,6 +237,28 @@ async def test_a_rotated_key_is_learnt_at_once_and_a_withdrawn_one_is_forgotten(
         caller.seconds += 1
         await caller.refused(new)
         await caller.enters(newest)
+
+
+@pytest.mark.parametrize("kid", [None, "the-one"])
+async def test_another_key_under_the_same_id_or_none_is_learnt_at_once(kid: str | None) -> None:
+    def entry(name: str) -> dict[str, Any]:
+        return {member: value for member, value in public(rsa(name), kid=kid).items() if value is not None}
+
+    async with calling(entry("old")) as caller:
+        await caller.enters(signed(good(), rsa("old"), "RS256", kid=kid))
+        caller.issuer.entries = [entry("new")]
+        await caller.enters(signed(good(), rsa("new"), "RS256", kid=kid))
+        await caller.refused(signed(good(), rsa("old"), "RS256", kid=kid))
+        assert caller.issuer.fetches == 2
+
+
+async def test_made_up_signatures_cost_one_fetch_and_no_wait_for_an_issuer_that_is_away() -> None:
+    forged = signed(good(), rsa("stranger"), "RS256", kid=public(rsa())["kid"])
+    async with calling(public(rsa())) as caller:
+        await caller.enters(signed(good(), rsa(), "RS256"))
+        for _ in range(20):
+            await caller.refused(forged)
+        assert caller.issuer.fetches == 2
 
 
 async def test_made_up_key_ids_cost_one_fetch() -> None:
