@@ -3,6 +3,10 @@
 What is real: admission, execution, heartbeat, reconciler, look-ups, saves, operators' acts, SQL, parser. What is not: sockets (the
 Upstream Protocol is the seam: model_upstream.py), time (model_world.py), chance (each task stops at the fault points of design.md until a
 rule lets it go on: model_replica.py). What must hold is in model_checks.py.
+
+That it can fail: each of these changes, made alone, failed the short run. A reserved run's expiry takes dispatched ones too; expiry or the
+fence does not ask for the lease; the send window never passes; a release returns no charge; a charge is returned twice; late text of the
+token holder is thrown away.
 """
 
 import asyncio
