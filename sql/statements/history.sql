@@ -49,7 +49,8 @@ with owned as (
     where r.conversation_id = (select o.conversation_id from owned o)
         and r.persistence in ('partial', 'pending', 'incomplete')
         and (r.sequence, e.position) > (%(after_sequence)s::bigint, %(after_position)s::integer)
-        and not exists (select from item i where i.run_id = r.run_id and i.position = e.position)
+        -- one look into the index for each: how many items a snapshot has, no statistics know
+        and (select i.run_id from item i where i.run_id = r.run_id and i.position = e.position) is null
     order by r.sequence, e.position
     limit %(limit)s::integer
 ), page as (
@@ -89,7 +90,8 @@ with owned as (
     where r.conversation_id = (select o.conversation_id from owned o)
         and r.persistence in ('partial', 'pending', 'incomplete')
         and (r.sequence, e.position) < (%(before_sequence)s::bigint, %(before_position)s::integer)
-        and not exists (select from item i where i.run_id = r.run_id and i.position = e.position)
+        -- one look into the index for each: how many items a snapshot has, no statistics know
+        and (select i.run_id from item i where i.run_id = r.run_id and i.position = e.position) is null
     order by r.sequence desc, e.position desc
     limit %(limit)s::integer
 ), page as (

@@ -13,7 +13,7 @@ import pytest
 from gateway.domain.evidence import BadResponse, NotSent, NotSentProof, PostFact, Rejected, ResponseFault
 from gateway.domain.ids import CorrelationId, ThreadId
 from gateway.domain.in_transaction import NetworkCallInsideTransaction, inside_transaction
-from gateway.domain.trace_context import TraceContext, current_trace
+from gateway.domain.trace_context import TraceContext
 from gateway.http_client import HttpClient, verified_tls
 from gateway.upstream.endpoint import Endpoint, endpoint_of
 from gateway.upstream.generate import PostDeadlines, open_generation
@@ -23,6 +23,7 @@ from gateway.upstream.response_class import BUSY_BODY_BYTES, REFUSALS
 from gateway.upstream.response_decoder import MAX_HEAD_BYTES, MAX_INFORMATIONAL, BodyEnd
 from gateway.upstream.run_input import GenerationRequest
 from gateway.upstream.send_gate import SendGate
+from tests.support.current_trace import in_trace
 from tests.support.raw_server import (
     Answering,
     RawConnection,
@@ -92,9 +93,9 @@ async def fact_of(answering: Answering, tls: ssl.SSLContext, *, deadlines: PostD
 
 
 async def test_the_request_is_exactly_this(tls: ssl.SSLContext) -> None:
-    current_trace.set(TraceContext("1" * 32, "2" * 16, sampled=True))
     async with RawServer(answer_with(*GOOD)) as server:
-        outcome = await post(server.base_url + "/base/", tls)
+        with in_trace(TraceContext("1" * 32, "2" * 16, sampled=True)):
+            outcome = await post(server.base_url + "/base/", tls)
         assert isinstance(outcome, OpenStream)
         await outcome.aclose()
     body = (

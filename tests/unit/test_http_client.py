@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from gateway.domain.in_transaction import NetworkCallInsideTransaction, inside_transaction
-from gateway.domain.trace_context import TraceContext, current_trace
+from gateway.domain.trace_context import TraceContext
 from gateway.http_client import CallFault, HttpClient, Reply, verified_tls
+from tests.support.current_trace import in_trace
 from tests.support.raw_server import (
     RawConnection,
     RawServer,
@@ -50,9 +51,9 @@ async def get(client: HttpClient, url: str, *, deadline_seconds: float = 5, max_
 
 
 async def test_a_get_and_a_post_are_exactly_this(client: HttpClient) -> None:
-    current_trace.set(TraceContext("1" * 32, "2" * 16, sampled=False))
     async with RawServer(answer_with(OK)) as server:
-        assert await get(client, server.base_url + "/a%2Fb?c=%20") == Reply(200, "application/json", b'{"a":1}')
+        with in_trace(TraceContext("1" * 32, "2" * 16, sampled=False)):
+            assert await get(client, server.base_url + "/a%2Fb?c=%20") == Reply(200, "application/json", b'{"a":1}')
         posted = await client.post_json(server.base_url + "/threads", body=b"{}", deadline_seconds=5, max_bytes=10)
         assert posted == Reply(200, "application/json", b'{"a":1}')
     first, second = (connection.received for connection in server.connections)

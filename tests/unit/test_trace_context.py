@@ -2,7 +2,8 @@
 
 import pytest
 
-from gateway.domain.trace_context import TraceContext, current_trace, new_trace, outgoing, parse
+from gateway.domain.trace_context import TraceContext, new_trace, outgoing, parse
+from tests.support.current_trace import in_trace
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
@@ -52,8 +53,5 @@ def test_what_goes_out_is_the_current_trace_or_one_that_nobody_records() -> None
     assert made is not None
     assert not made.sampled
     trace = new_trace(sampled=True)
-    token = current_trace.set(trace)
-    try:
+    with in_trace(trace):
         assert parse(outgoing()) == trace
-    finally:
-        current_trace.reset(token)
