@@ -56,9 +56,17 @@ def text(path: str) -> str:
     return (DEPLOY / path).read_text(encoding="utf-8")
 
 
+def found(pattern: str, written: str) -> str:
+    """What the first group of `pattern` matches."""
+    match = re.search(pattern, written)
+    assert match is not None, f"{pattern} is not there"
+    return str(match[1])
+
+
 def seconds(written: str) -> float:
-    number, unit = re.fullmatch(r"(\d+)(ms|s|m)?", written.strip('"')).groups()  # type: ignore[union-attr]
-    return float(number) * {"ms": 0.001, "s": 1, "m": 60, None: 1}[unit]
+    match = re.fullmatch(r"(\d+)(ms|s|m)?", written.strip('"'))
+    assert match is not None, written
+    return float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, None: 1}[match[2]]
 
 
 # O-22: the manifest's half; the running half is in tests/replicas
@@ -91,12 +99,12 @@ def test_liveness_asks_the_process_alone() -> None:
 
 def time_outs() -> Iterator[tuple[str, float]]:
     nginx, haproxy = text("proxies/nginx.conf"), text("proxies/haproxy.cfg")
-    yield "nginx", seconds(re.search(r"proxy_read_timeout (\S+);", nginx)[1])  # type: ignore[index]
+    yield "nginx", seconds(found(r"proxy_read_timeout (\S+);", nginx))
     for side in ("client", "server"):
-        yield f"haproxy {side}", seconds(re.search(rf"timeout {side} (\S+)", haproxy)[1])  # type: ignore[index]
+        yield f"haproxy {side}", seconds(found(rf"timeout {side} (\S+)", haproxy))
     envoy = text("proxies/envoy.yaml")
-    yield "envoy stream", seconds(re.search(r"stream_idle_timeout: (\S+)", envoy)[1])  # type: ignore[index]
-    yield "envoy route", seconds(re.search(r" idle_timeout: (\S+)", envoy)[1])  # type: ignore[index]
+    yield "envoy stream", seconds(found(r"stream_idle_timeout: (\S+)", envoy))
+    yield "envoy route", seconds(found(r" idle_timeout: (\S+)", envoy))
     for document in documents(KUBERNETES / "ingress/nginx.yaml"):
         yield "ingress nginx", seconds(document["metadata"]["annotations"]["nginx.ingress.kubernetes.io/proxy-read-timeout"])
     for document in documents(KUBERNETES / "ingress/haproxy.yaml"):
@@ -143,8 +151,8 @@ def test_connections_of_all_replicas_fit_the_database() -> None:
     bouncer = text("compose/pgbouncer.ini")
     compose = yaml.safe_load(text("compose/compose.yaml"))["services"]
     most = int(next(part for part in compose["postgres"]["command"] if part.startswith("max_connections=")).partition("=")[2])
-    assert int(re.search(r"default_pool_size = (\d+)", bouncer)[1]) <= most - RESERVED_CONNECTIONS  # type: ignore[index]
-    assert 2 * defaults().database_pool_max <= int(re.search(r"max_client_conn = (\d+)", bouncer)[1])  # type: ignore[index]
+    assert int(found(r"default_pool_size = (\d+)", bouncer)) <= most - RESERVED_CONNECTIONS
+    assert 2 * defaults().database_pool_max <= int(found(r"max_client_conn = (\d+)", bouncer))
 
 
 def test_poolers_are_in_transaction_mode_and_commits_are_durable() -> None:
