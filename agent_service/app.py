@@ -61,15 +61,40 @@ class RequireToken:
 
 def build_app(service: Service) -> Starlette:
     """The application. Opening and closing what `service` holds is the caller's."""
+    bridge = _Bridge(service)
+    routes = [
+        Route("/healthz", _healthz),
+        Route("/capabilities", bridge.capabilities),
+        Route("/threads", bridge.create_thread, methods=["POST"]),
+        Route("/ag-ui", bridge.run, methods=["POST"]),
+        *native_routes(service),
+        Route("/threads/{thread_id}/runs/{run_id}", bridge.look_up),
+    ]
+    app = Starlette(
+        routes=routes,
+        middleware=[Middleware(RequireToken, token=service.token)],
+        exception_handlers={HTTPException: _refuse, Exception: _break},
+    )
+    # A redirect of a POST would be a fault to every caller of this contract; a wrong path is 404.
+    app.router.redirect_slashes = False
+    return app
 
-    async def healthz(_request: Request) -> Response:
-        return JSONResponse({"status": "ok"})
 
-    async def capabilities(_request: Request) -> Response:
+async def _healthz(_request: Request) -> Response:
+    return JSONResponse({"status": "ok"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Bridge:
+    """The handlers of the bridge profile, and of what both profiles share."""
+
+    service: Service
+
+    async def capabilities(self, _request: Request) -> Response:
         return JSONResponse(
             {
-                "assistant_id": service.assistant,
-                "assistants": [{"assistant_id": assistant} for assistant in service.runner.graphs],
+                "assistant_id": self.service.assistant,
+                "assistants": [{"assistant_id": assistant} for assistant in self.service.runner.graphs],
                 "protocol": "ag-ui",
                 "protocol_version": PROTOCOL_VERSION,
                 "native_interrupt": True,
@@ -79,15 +104,15 @@ def build_app(service: Service) -> Starlette:
             }
         )
 
-    async def create_thread(request: Request) -> Response:
+    async def create_thread(self, request: Request) -> Response:
         if (await read_body(request)).strip() not in (b"{}", b""):
             raise HTTPException(422, "The body must be an empty object: threads take no settings")
-        thread = await service.store.create_thread()
+        thread = await self.service.store.create_thread()
         times = {"created_at": thread.created_at, "updated_at": thread.created_at}
         return JSONResponse({"thread_id": thread.thread_id, **times, "metadata": {}, "status": "idle"}, 201)
 
-    async def run(request: Request) -> Response:
-        message = read_message(await read_body(request))
+    async def run(self, request: Request) -> Response:
+        service, message = self.service, read_message(await read_body(request))
         await service.require_own_thread(message.thread_id, service.assistant)
         new = NewRun(thread_id=message.thread_id, assistant=service.assistant, correlation_id=message.correlation_id)
 
@@ -100,28 +125,11 @@ def build_app(service: Service) -> Starlette:
             raise HTTPException(409, BUSY) from None
         return StreamingResponse(feed.frames(), media_type="text/event-stream", headers=dict(STREAM_HEADERS))
 
-    async def look_up(request: Request) -> Response:
-        found = await service.store.find_run(thread_id=request.path_params["thread_id"], run_id=request.path_params["run_id"])
+    async def look_up(self, request: Request) -> Response:
+        found = await self.service.store.find_run(thread_id=request.path_params["thread_id"], run_id=request.path_params["run_id"])
         if found is None:
             raise HTTPException(404, "Run not found")
         return json_response(run_document(found))
-
-    routes = [
-        Route("/healthz", healthz),
-        Route("/capabilities", capabilities),
-        Route("/threads", create_thread, methods=["POST"]),
-        Route("/ag-ui", run, methods=["POST"]),
-        *native_routes(service),
-        Route("/threads/{thread_id}/runs/{run_id}", look_up),
-    ]
-    app = Starlette(
-        routes=routes,
-        middleware=[Middleware(RequireToken, token=service.token)],
-        exception_handlers={HTTPException: _refuse, Exception: _break},
-    )
-    # A redirect of a POST would be a fault to every caller of this contract; a wrong path is 404.
-    app.router.redirect_slashes = False
-    return app
 
 
 async def _refuse(_request: Request, error: Exception) -> Response:

@@ -1,4 +1,4 @@
-"""`gateway serve`: one API replica. Everything it is made of is put together in gateway.app."""
+"""`gateway serve`: one API replica. Everything it is made of is put together in gateway.wiring."""
 
 from argparse import Namespace
 

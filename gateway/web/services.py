@@ -1,6 +1,6 @@
 """What the routes need, as one frozen value: use cases, checks and the few settings that concern HTTP.
 
-`gateway.app` fills it; a route reaches nothing that is not here.
+`gateway.wiring` fills it; a route reaches nothing that is not here.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

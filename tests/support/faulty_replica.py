@@ -21,10 +21,11 @@ from typing import Any, Final
 
 import uvloop
 
-from gateway.app import build_app, serve_app
+from gateway.app import serve_app
 from gateway.domain.fault_points import FaultPoint, Moment, Step
 from gateway.settings import load_settings
 from gateway.telemetry import configure_logging
+from gateway.wiring import build_app
 from tests.support.processes import ReplicaProcess, kept_environment
 from tests.support.stack import environment
 

@@ -5,7 +5,7 @@
         replica = await stack.replica()
         answer = await replica.client("ada").submit(application, "s1", "hi")
 
-Everything is the real code, wired by `gateway.app.build_app`. Processes of their own are in `tests/support/processes.py`.
+Everything is the real code, wired by `gateway.wiring.build_app`. Processes of their own are in `tests/support/processes.py`.
 """
 
 import asyncio
@@ -21,7 +21,6 @@ from typing import Any, Final
 import httpx
 import uvicorn
 
-from gateway.app import Gateway, build_app
 from gateway.bindings import applications, providers
 from gateway.bindings.applications import Audience, NewApplication
 from gateway.bindings.config import langchain_config
@@ -30,6 +29,7 @@ from gateway.domain.ids import ApplicationId
 from gateway.identity.tokens import sign_token
 from gateway.settings import Settings, load_settings
 from gateway.store.database import Database
+from gateway.wiring import Gateway, build_app
 from tests.support.scripted_upstream import ScriptedUpstream
 
 JWT_KEY: Final = "tests-only-key-of-at-least-32-bytes!"
