@@ -49,10 +49,14 @@ class ThreadState:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The question that a resume answers, as it was saved: upstream's id of it, and the digest of what was shown."""
+    """The question that a resume answers, as it was saved: upstream's id of it, and the digest of what was shown.
+
+    `earlier_runs`: upstream's ids of the conversation's other runs, the one that asked among them.
+    """
 
     native_id: str
     digest: bytes
+    earlier_runs: frozenset[str]
 
     def is_question(self, question: Question | None) -> bool:
         """Whether it is `question`, word for word."""
@@ -88,9 +92,8 @@ def _stopped(status: LookupStatus, state: ThreadState | None, native_run_id: Nat
         return NativeRead(NativeOutcome.UNCLEAR)
     if answered is not None and state.shows(answered):
         return NativeRead(NativeOutcome.NOT_APPLIED)
-    if state.run_id != native_run_id and not (answered is not None and state.interrupts):
-        # The state of another run says nothing about this one. But a step that was resumed and asks again writes no state of its own.
-        return NativeRead(NativeOutcome.UNCLEAR)
+    if state.run_id != native_run_id and not _asks_again(state, answered):
+        return NativeRead(NativeOutcome.UNCLEAR)  # the state of another run says nothing about this one
     if len(state.interrupts) > 1:
         return NativeRead(NativeOutcome.UNSUPPORTED)
     if state.interrupts:
@@ -100,6 +103,11 @@ def _stopped(status: LookupStatus, state: ThreadState | None, native_run_id: Nat
         return NativeRead(NativeOutcome.CANCELLED)
     # It stopped at a breakpoint, which nobody can answer here.
     return NativeRead(NativeOutcome.UNSUPPORTED if state.more_to_do else NativeOutcome.COMPLETED)
+
+
+def _asks_again(state: ThreadState, answered: Answered | None) -> bool:
+    """A step that was resumed and asks again writes no state of its own: what is pending is told in that of the run that began it."""
+    return answered is not None and bool(state.interrupts) and state.run_id in answered.earlier_runs
 
 
 def verified(shown: tuple[AssistantMessage, ...], state: ThreadState, known_before: frozenset[str | None]) -> bool:

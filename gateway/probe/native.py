@@ -95,7 +95,8 @@ class _Native:
             self._ledger.broken(Clause.RUN_LISTED, "GET /threads/…/runs: not found, or not the only one")
         await ask_of_nothing(asking, thread_id, self._other_thread_id, seen.native_run_id)
         if read.question is not None and not once:
-            await self._decide(Answered(read.question.native_id, read.question.prompt.digest()), seen.native_run_id)
+            question, first = read.question, seen.native_run_id
+            await self._decide(Answered(question.native_id, question.prompt.digest(), frozenset({first})), first)
         asking.conclude()
 
     async def _fresh_state(self) -> ThreadState | None:

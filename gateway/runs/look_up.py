@@ -65,8 +65,8 @@ class LookUp:
             await through(self.at, Step.LOOKUP_WRITE, note)
             _log.warning("lookup_impossible", run_id=str(row.run_id))
             return
-        if application.fingerprint != row.fingerprint:
-            why = "fingerprint_changed"
+        why = _unaskable(application, row)
+        if why is not None:
             await through(self.at, Step.LOOKUP_WRITE, store.refuse(self.database, row.run_id, claim, why=why))
             _log.warning("lookup_refused", run_id=str(row.run_id), why=why)
             return
@@ -101,13 +101,13 @@ class LookUp:
         thread_id = ThreadId(row.thread_id)
         native_run_id = NativeRunId(row.native_run_id) if row.native_run_id is not None else None
         if native_run_id is None:
-            known = frozenset(NativeRunId(one) for one in row.known_native_run_ids)
+            known = frozenset(NativeRunId(one) for one in row.earlier_native_run_ids)
             native_run_id = await self.native_reads.find_run(endpoint, thread_id, CorrelationId(row.correlation_id), known)
         if native_run_id is None:
             return None, NativeRead(NativeOutcome.UNCLEAR)
         answered = None
         if row.answered_native_id is not None and row.answered_digest is not None:
-            answered = Answered(row.answered_native_id, row.answered_digest)
+            answered = Answered(row.answered_native_id, row.answered_digest, frozenset(row.earlier_native_run_ids))
         status = await self.native_reads.run_status(endpoint, thread_id, native_run_id)
         state = await self.native_reads.state(endpoint, thread_id)
         return native_run_id, native_verdict(status, state, native_run_id, answered)
@@ -132,6 +132,13 @@ class LookUp:
         claim = uuid4()
         due = store.claim(self.database, claim, budget=self.budget, first_seconds=self.first_seconds, limit=limit, run_id=run_id)
         return [Claimed(row, claim) for row in await through(self.at, Step.LOOKUP_CLAIM, due)]
+
+
+def _unaskable(application: UsableApplication, row: ClaimedRow) -> str | None:
+    """Why no look-up can say what became of the run, whoever asked for one; None when one can."""
+    if application.fingerprint != row.fingerprint:
+        return "fingerprint_changed"
+    return "two_native_runs" if row.two_native_runs else None
 
 
 @dataclass(frozen=True, slots=True)

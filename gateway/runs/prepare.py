@@ -73,7 +73,7 @@ async def _with_state(means: Means, admitted: Admitted, prepared: Prepared) -> P
         except DatabaseTrouble:
             return before_fence(Reason.NOT_SENT)
         assert row is not None, "a resume is admitted with its decision"
-        answered = Answered(row.native_id, row.digest)
+        answered = Answered(row.native_id, row.digest, frozenset(row.earlier_native_run_ids))
     asked = means.native_reads.state(prepared.application.endpoint, prepared.thread_id)
     state = await through(means.at, Step.STATE, asked)
     if state is None:

@@ -17,10 +17,11 @@ _ANSWERED: Final = statement("approval.answered")
 
 @dataclass(frozen=True, slots=True)
 class AnsweredRow:
-    """What a resume run answers: upstream's id of the question, and the digest of what was shown."""
+    """What a resume run answers: upstream's id of the question, and the digest of what was shown; and upstream's ids of earlier runs."""
 
     native_id: str
     digest: bytes
+    earlier_native_run_ids: list[str]
 
 
 @dataclass(frozen=True, slots=True)

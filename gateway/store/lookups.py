@@ -34,7 +34,8 @@ class ClaimedRow:
     """A run that we, and nobody else now, may look up. Native ids stay inside.
 
     `native_run_id` is None where only the mark of its dispatch, the correlation id, is known (native profile). `answered_*`: the question
-    that a resume answers; `known_native_run_ids`: of the conversation's other runs.
+    that a resume answers; `earlier_native_run_ids`: of the conversation's other runs. `two_native_runs`: its one dispatch was answered for
+    by two.
     """
 
     run_id: UUID
@@ -46,7 +47,8 @@ class ClaimedRow:
     fingerprint: bytes
     answered_native_id: str | None
     answered_digest: bytes | None
-    known_native_run_ids: list[str]
+    earlier_native_run_ids: list[str]
+    two_native_runs: bool
 
 
 @dataclass(frozen=True, slots=True)

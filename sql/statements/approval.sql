@@ -1,7 +1,10 @@
 -- name: answered
--- The question that a resume run answers, as it was saved.
-select i.native_id, i.digest
+-- The question that a resume run answers, as it was saved, and upstream's ids of the conversation's runs so far.
+select i.native_id, i.digest,
+    (select coalesce(array_agg(o.native_run_id), '{}') from run o
+        where o.conversation_id = r.conversation_id and o.native_run_id is not null and o.run_id <> r.run_id) as earlier_native_run_ids
 from decision d
+join run r on r.run_id = d.run_id
 join interrupt i on i.interrupt_id = d.interrupt_id
 where d.run_id = %(run_id)s::uuid
 

@@ -28,7 +28,9 @@ with due as (
 select c.run_id, c.application_id, c.conversation_id, c.native_run_id, c.correlation_id, b.thread_id, b.fingerprint,
     i.native_id as answered_native_id, i.digest as answered_digest,
     (select coalesce(array_agg(o.native_run_id), '{}') from run o
-        where o.conversation_id = c.conversation_id and o.native_run_id is not null and o.run_id <> c.run_id) as known_native_run_ids
+        where o.conversation_id = c.conversation_id and o.native_run_id is not null and o.run_id <> c.run_id) as earlier_native_run_ids,
+    exists (select from evidence e
+        where e.run_id = c.run_id and e.kind = 'stream_broken' and e.detail ->> 'detail' = 'native_changed') as two_native_runs
 from claimed c
 join binding b on b.conversation_id = c.conversation_id
 left join decision d on d.run_id = c.run_id

@@ -46,6 +46,7 @@ _RELEASE: Final = """
 update run set execution = 'released', user_slot = null, application_slot = null, lease_until = null, finished_at = now()
 where kind = 'resume' and execution = 'reserved'
 """
+_REFUSALS: Final = "select detail ->> 'why' from evidence where kind = 'lookup_refused' order by evidence_id"
 _WAITING: Final = """
 with run_ids as (select gen_random_uuid() as run_id, gen_random_uuid() as conversation_id, gen_random_uuid() as interrupt_id),
 c as (
@@ -473,11 +474,43 @@ async def test_a_decision_that_changed_nothing_is_not_believed(scene: Scene) -> 
 
 
 async def test_two_runs_for_one_dispatch_are_an_operators(scene: Scene) -> None:
+    """Neither of them is the run: whoever asks for a look-up, none settles it; an operator says what became of it."""
     scene.upstream.names_another_run = True
     answer = await scene.tab(0).submit(scene.application, "s", "please")
     run = await scene.tab(0).until_over(scene.application, answer.json()["run_id"])
-    assert (run["execution"], run["reason"], run["attention"]) == ("unknown", "id_mismatch", "operator")
-    assert scene.upstream.calls["look_up"] == 0
+    operator, ada = scene.replicas[0].client("root", roles=("operator",)), scene.tab(1)
+    owners, operators = f"/api/internal/apps/{scene.application}/agent/runs/{run['run_id']}", f"/api/operator/runs/{run['run_id']}"
+    for client, path in ((ada, f"{owners}/refresh"), (operator, f"{operators}/lookup")):
+        await scene.rows("update run set updated_at = updated_at - interval '1 minute'")  # nobody asked a moment ago
+        before = await scene.rows(_REFUSALS)
+        assert (await client.http.post(path, headers=client.headers)).status_code in (200, 202)
+        async with asyncio.timeout(30):
+            while (after := await scene.rows(_REFUSALS)) == before:
+                await asyncio.sleep(0.02)
+        assert after == [*before, ("two_native_runs",)]
+        told = await ada.run(scene.application, run["run_id"])
+        assert (told["execution"], told["reason"], told["attention"]) == ("unknown", "id_mismatch", "operator")
+    assert (scene.upstream.calls["look_up"], scene.upstream.calls["list"]) == (0, 0)
+    body = {"outcome": "failed", "reason": "it asked, and nobody could tell whom"}
+    closed = await operator.http.post(f"{operators}/resolve", json=body, headers=operator.headers)
+    assert (closed.status_code, closed.json()["execution"]) == (200, "closed")
+
+
+async def test_a_question_of_a_run_that_is_not_ours_is_not_asked(scene: Scene) -> None:
+    """A step that asks again writes no state of its own; the state of a stranger's run says nothing, live or looked up."""
+    run = await scene.waiting("s")
+    scene.upstream.asks_as = "a-stranger"
+    decided = await scene.decide(0, run, "d", "approve")
+    resume = await scene.tab(0).until_over(scene.application, decided.json()["run_id"])
+    assert (resume["execution"], resume["reason"], resume["interrupt"]) == ("unknown", "stream_ended", None)
+    looked_up = scene.upstream.calls["look_up"]
+    async with asyncio.timeout(30):
+        while scene.upstream.calls["look_up"] < looked_up + 2:  # the first of them is written down by now
+            await asyncio.sleep(0.02)
+    assert (await scene.tab(0).run(scene.application, resume["run_id"]))["execution"] == "unknown"
+    (thread,) = scene.upstream.threads.values()
+    thread.last_run = next(iter(thread.runs))  # as if the step of ours had asked again
+    assert (await settled(scene, resume["run_id"]))["execution"] == "waiting"
 
 
 async def test_text_that_the_state_does_not_bear_out_is_not_called_complete(scene: Scene) -> None:
@@ -509,6 +542,23 @@ async def test_an_operator_ends_what_nobody_decides(scene: Scene) -> None:
         "please",
         "I need your confirmation.",
     ]
+
+
+async def test_what_a_replica_of_the_version_before_closed_is_read_once(scene: Scene) -> None:
+    """It closes a run that waits as `incomplete`, whatever was saved of it: its words are in the history all the same, and not twice."""
+    run = await scene.waiting("s")
+    await scene.rows(
+        "update run set execution = 'closed', persistence = 'incomplete', resolution_outcome = 'failed', resolution_reason = 'old',"
+        " resolved_by = 'cli:op', resolved_at = now(), finished_at = now() where run_id = %s",
+        run["run_id"],
+    )
+    for tab in (0, 1):
+        assert [item["text"] for item in await scene.tab(tab).items(scene.application, run["conversation_id"])] == [
+            "please",
+            "I need your confirmation.",
+        ]
+        conversation = await scene.tab(tab).conversation(scene.application, run["conversation_id"])
+        assert (conversation["blocked"], conversation["active_run"]) == ("task_already_done", None)
 
 
 async def test_a_replica_that_is_lost_while_it_waits_for_the_agent(scene: Scene) -> None:

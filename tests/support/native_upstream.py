@@ -57,6 +57,8 @@ class NativeUpstream:
         """Answers 500, and nothing was done."""
         self.ignores_answers = False
         """Takes a decision with 200, and nothing happens."""
+        self.asks_as: str | None = None
+        """A decision is followed by a question in a state that this run wrote."""
         self.tells_metadata = True
         self.names_another_run = False
         self.writes_more = False
@@ -151,6 +153,8 @@ class NativeUpstream:
             thread.messages.append({"type": "ai", "id": f"more-{run_id}", "content": "never streamed"})
         if "input" in body:
             thread.pending = {"id": uuid4().hex, "value": self.prompt}
+        elif self.asks_as is not None:
+            thread.pending, thread.last_run = {"id": uuid4().hex, "value": {**self.prompt, "title": "Again?"}}, self.asks_as
         thread.runs[run_id]["status"] = "success"
         thread.active = False
         said.put_nowait(None)

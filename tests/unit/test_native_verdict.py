@@ -27,13 +27,13 @@ ASKED = PendingInterrupt("int-1", PROMPT)
 OTHER = PendingInterrupt("int-2", PROMPT)
 FOREIGN = PendingInterrupt("int-3", None)
 EMPTY = ThreadState("run-1", (), False, ())
-ANSWERED = Answered("int-1", PROMPT.digest())
+ANSWERED = Answered("int-1", PROMPT.digest(), frozenset({"run-0"}))
 STOPPED = (LookupStatus.SUCCESS, LookupStatus.INTERRUPTED)
 STATES = [
     None,
     *(
         ThreadState(run_id, interrupts, more, ())
-        for run_id in ("run-1", "run-2", None)
+        for run_id in ("run-1", "run-0", "run-2", None)
         for interrupts in ((), (ASKED,), (FOREIGN,), (ASKED, OTHER), (PendingInterrupt(None, None),))
         for more in (False, True)
     ),
@@ -48,7 +48,7 @@ def test_total(status: LookupStatus) -> None:
         # nothing is over, and nothing waits, that both of them did not say
         if read.outcome in (NativeOutcome.COMPLETED, NativeOutcome.WAITING, NativeOutcome.CANCELLED, NativeOutcome.UNSUPPORTED):
             assert state is not None
-            assert state.run_id == RUN or (answered is not None and state.interrupts)
+            assert state.run_id == RUN or (answered is not None and state.interrupts and state.run_id == "run-0")
             assert status in STOPPED
 
 
@@ -90,6 +90,8 @@ def test_a_step_that_asks_again_gives_its_question_the_same_id() -> None:
     state = ThreadState("run-0", (PendingInterrupt("int-1", again),), True, ())
     assert native_verdict(LookupStatus.SUCCESS, state, RUN, ANSWERED) == NativeRead(NativeOutcome.WAITING, Question("int-1", again))
     assert native_verdict(LookupStatus.SUCCESS, state, RUN, None) == NativeRead(NativeOutcome.UNCLEAR)
+    stranger = replace(state, run_id="run-2")
+    assert native_verdict(LookupStatus.SUCCESS, stranger, RUN, ANSWERED) == NativeRead(NativeOutcome.UNCLEAR)
 
 
 def test_what_stands_against_a_dispatch() -> None:
@@ -131,7 +133,7 @@ def read(family: str, run: str, state: str, answered: str | None = None) -> Nati
     status = run_status(told if meta["status"] == 200 else {}, thread_id, run_id)
     asked = LookupStatus.UNCLEAR if isinstance(status, UpstreamFailed) else status
     shown = state_of(f"{family}/state_{state}.json")
-    return native_verdict(asked, shown, NativeRunId(run_id), Answered(answered, RECORDED.digest()) if answered else None)
+    return native_verdict(asked, shown, NativeRunId(run_id), Answered(answered, RECORDED.digest(), frozenset()) if answered else None)
 
 
 NO_STATE = "empty_thread"
