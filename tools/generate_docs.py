@@ -1,6 +1,6 @@
 """Writes the pages under docs/ that are made from code; with --check it writes nothing and fails when one is not as it would be written.
 
-Pages: those of PAGES. Their words come from the code, but for the notes to operators on reasons, which are here. docs/api.md is `api_page`.
+Pages: those of PAGES. Their words come from the code. docs/api.md is `api_page`.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from gateway.domain.confirmation import (  # noqa: E402
     Action,
 )
 from gateway.domain.problems import PROBLEMS  # noqa: E402
-from gateway.domain.reasons import REASON_MESSAGES, Reason  # noqa: E402
+from gateway.domain.reasons import REASON_MESSAGES, REASON_NOTES, Reason  # noqa: E402
 from gateway.domain.states import (  # noqa: E402
     ALLOWED,
     ALLOWED_PERSISTENCE,
@@ -49,45 +49,6 @@ from tools.telemetry_pages import logs_lines, metrics_lines  # noqa: E402
 _State = TypeVar("_State", Execution, Persistence)
 
 NOTICE: Final = "<!-- Made by tools/generate_docs.py from the code; `make docs` writes it anew. -->"
-
-OPERATOR_NOTES: Final[Mapping[Reason, str]] = {
-    Reason.THREAD_GONE: "Upstream answered 404 for a thread that it had given us. The conversation is blocked for good.",
-    Reason.THREAD_BUSY: "Upstream says that the thread is at work: another copy of our POST may be what runs. Slots stay held.",
-    Reason.THREAD_NOT_FRESH: "POST /threads gave a thread that another conversation has. Report it to whoever runs the service.",
-    Reason.INTERRUPT_UNSUPPORTED: "The agent asked in a form that is not served, or without human_input. The conversation is blocked.",
-    Reason.CANCELLED_UPSTREAM: "Somebody or something at the service cancelled the run.",
-    Reason.DECISION_NOT_APPLIED: "The thread's state does not show the decision. Look at the thread at the service, then resolve the run.",
-    Reason.UPSTREAM_REJECTED: "A documented 3xx or 4xx before any stream byte; the status is in the evidence. The charge is kept.",
-    Reason.UPSTREAM_ERROR: "RUN_ERROR, or a look-up that said error or timeout. Its message is not kept; see the service's own log.",
-    Reason.CAPABILITIES_FAILED: "GET /capabilities failed or names another assistant: `gateway check`. The charge came back.",
-    Reason.THREAD_FAILED: "POST /threads failed. The charge came back.",
-    Reason.NOT_SENT: "Proven not sent: no connection, or the send window passed. The charge came back.",
-    Reason.LEASE_LOST: "The replica that ran it died or could not reach the database for a whole lease.",
-    Reason.STREAM_ENDED: "The stream ended without RUN_FINISHED or RUN_ERROR.",
-    Reason.IDLE_TIMEOUT: "No event for GATEWAY_STREAM_IDLE_SECONDS.",
-    Reason.TOTAL_TIMEOUT: "The stream took GATEWAY_STREAM_TOTAL_SECONDS.",
-    Reason.BOUND_EXCEEDED: "One of the GATEWAY_MAX_… bounds; the evidence names it.",
-    Reason.BAD_FRAME: "A frame was no strict JSON, no UTF-8 or against the protocol; the evidence names the fault.",
-    Reason.ID_MISMATCH: "Thread or run id of the stream are not those that we sent.",
-    Reason.BAD_RESPONSE: "No response, an undocumented status, or no event stream; the evidence names which.",
-    Reason.SAVE_FAILED: "The snapshot is stored, its items are not yet. Any replica retries; nothing is executed again.",
-    Reason.DRAINED: "The drain budget (GATEWAY_DRAIN_SECONDS) was spent while it ran.",
-    Reason.RIGHTS_CHANGED: "The account was suspended between admission and fence. The charge came back.",
-    Reason.BINDING_INVALIDATED: "Endpoint, assistant or profile was changed. Setting it back does not revive the conversation.",
-    Reason.TASK_ALREADY_DONE: "Human approval: a conversation has one task.",
-    Reason.APP_DISABLED: "Application or provider disabled, or no token that opens: `gateway apps list`. The charge came back.",
-    Reason.CONFIGURATION_CHANGED: "Configuration or token changed between admission and fence. The charge came back.",
-    Reason.CONVERSATION_DELETED: "Deleted between admission and fence. The charge came back.",
-    Reason.INTERRUPT_PENDING: "The thread's state shows a prompt that nobody answered.",
-    Reason.INTERRUPT_CHANGED: "The prompt at the service is not the one that was shown.",
-    Reason.INTERRUPT_EXPIRED: "The prompt's own expires_at has passed.",
-    Reason.OUTCOME_UNRECOGNISED: "RUN_FINISHED with an outcome that this build does not know. Look at the service, then resolve the run.",
-    Reason.DETACHED: "Only in RUN_ERROR on `POST /ag-ui`: the stream ended, the run did not.",
-    Reason.RUN_ACTIVE: "Only in Conversation.blocked: a run of it holds a slot.",
-    Reason.SAVE_PENDING: "Only in Conversation.blocked: a run of it is pending.",
-    Reason.INCOMPLETE_ANSWER: "Only in Conversation.blocked: succeeded, incomplete, and neither acknowledged nor resolved.",
-    Reason.WAITING_FOR_DECISION: "Only in Conversation.blocked: a run of it is waiting and unanswered.",
-}
 
 
 def settings_page() -> str:
@@ -123,7 +84,7 @@ def problems_page() -> str:
 
 def reasons_page() -> str:
     """docs/reasons.md."""
-    rows = [(f"`{reason.value}`", REASON_MESSAGES[reason], OPERATOR_NOTES[reason]) for reason in Reason]
+    rows = [(f"`{reason.value}`", REASON_MESSAGES[reason], REASON_NOTES[reason]) for reason in Reason]
     intro = "One closed list for `Run.reason`, `Conversation.blocked` and the `code` of RUN_ERROR."
     return _page(["# Reasons", "", intro, "", *_table(("code", "what people are told", "for operators"), rows)])
 

@@ -2,6 +2,7 @@
 "From request to POST" 5; interface.md "Operators"). SQL repeats its guard; whether the same was recorded before is `runs.resolve`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -39,6 +40,20 @@ class Obstacle(StrEnum):
     """What is confirmed says otherwise."""
     TOO_EARLY = "too_early"
     """The POST may still be on its way."""
+
+
+OUTCOME_DOCS: Final[Mapping[ResolutionOutcome, str]] = {
+    ResolutionOutcome.SUCCEEDED: "The service did the work. The charge stays.",
+    ResolutionOutcome.FAILED: "It began and did not finish, or nobody can tell any more. The charge stays.",
+    ResolutionOutcome.NOT_EXECUTED: "The service never got it. The charge comes back, and the message is shown as not sent.",
+}
+OBSTACLE_DOCS: Final[Mapping[Obstacle, str]] = {
+    Obstacle.RESOLVED: "It is resolved already; that happens once.",
+    Obstacle.STATE: "The run does not wait for an operator.",
+    Obstacle.EVIDENCE: "What is confirmed about the run says otherwise.",
+    Obstacle.TOO_EARLY: "The message may still be on its way to the service.",
+}
+"""Both in words for operators."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,27 @@ import orjson
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from gateway.domain.limits import MAX_REASON_CHARACTERS
 from gateway.domain.problems import Code, Refused
-from gateway.domain.reasons import REASON_MESSAGES
+from gateway.domain.reasons import REASON_MESSAGES, REASON_NOTES
+from gateway.domain.resolution import OBSTACLE_DOCS, OUTCOME_DOCS
+from gateway.domain.states import EXECUTION_DOCS, PERSISTENCE_DOCS
 from gateway.web.call import Call
 
-REASONS_MODULE: Final = "reasons.js"
+CHAT: Final = "chat.html"
+OPERATOR: Final = "operator.html"
+TABLES: Final[Mapping[str, Mapping[str, object]]] = {
+    "reasons.js": {"REASONS": REASON_MESSAGES},
+    "operator-tables.js": {
+        "EXECUTION": EXECUTION_DOCS,
+        "PERSISTENCE": PERSISTENCE_DOCS,
+        "REASON_NOTES": REASON_NOTES,
+        "OUTCOMES": OUTCOME_DOCS,
+        "OBSTACLES": OBSTACLE_DOCS,
+        "MAX_REASON_CHARACTERS": MAX_REASON_CHARACTERS,
+    },
+}
+"""Modules that are made from the tables of the code, so that the pages have no copy of its words: for each its exports."""
 FOLDER: Final = Path(__file__).parent / "static"
 _TYPES: Final[Mapping[str, str]] = {
     ".css": "text/css; charset=utf-8",
@@ -39,14 +55,22 @@ class _File:
 class Pages:
     """The handlers, over files in memory."""
 
-    chat: str
+    documents: Mapping[str, str]
     files: Mapping[str, _File]
 
-    async def index(self, call: Call) -> ASGIApp:
-        """GET /: the chat page, told whether this is the demo and whether a session cookie came, so that it asks for nothing in vain."""
-        cookie, name = call.headers.get("cookie", ""), call.services.settings.session_cookie
-        session = name is not None and f"{name}=" in cookie
-        page = self.chat.replace("{demo}", _on_off(call.services.demo is not None)).replace("{session}", _on_off(session))
+    async def chat(self, call: Call) -> ASGIApp:
+        """GET /: the chat page."""
+        return self._document(CHAT, call)
+
+    async def operator(self, call: Call) -> ASGIApp:
+        """GET /operator: the console. It holds nothing itself; what it asks for is refused to who is no operator."""
+        return self._document(OPERATOR, call)
+
+    def _document(self, name: str, call: Call) -> ASGIApp:
+        """The page, told whether this is the demo and whether a session cookie came, so that it asks for nothing in vain."""
+        cookie, session_cookie = call.headers.get("cookie", ""), call.services.settings.session_cookie
+        session = session_cookie is not None and f"{session_cookie}=" in cookie
+        page = self.documents[name].replace("{demo}", _on_off(call.services.demo is not None)).replace("{session}", _on_off(session))
         headers = {"Content-Security-Policy": PAGE_POLICY, "Cache-Control": "no-store"}
         return Response(page.encode(), 200, headers, "text/html; charset=utf-8")
 
@@ -64,18 +88,19 @@ class Pages:
 def load_pages(folder: Path = FOLDER) -> Pages:
     """Read the pages. Raises FileNotFoundError for a package built without them."""
     files = {path.name: _file(path.name, path.read_bytes()) for path in sorted(folder.iterdir()) if path.suffix in _TYPES}
-    files[REASONS_MODULE] = _file(REASONS_MODULE, _reasons_module())
-    return Pages((folder / "chat.html").read_text(encoding="utf-8"), files)
+    files |= {name: _file(name, _module(exports)) for name, exports in TABLES.items()}
+    return Pages({name: (folder / name).read_text(encoding="utf-8") for name in (CHAT, OPERATOR)}, files)
 
 
 def _file(name: str, body: bytes) -> _File:
     return _File(body, _TYPES[Path(name).suffix], f'"{hashlib.sha256(body).hexdigest()[:32]}"')
 
 
-def _reasons_module() -> bytes:
-    # Made from the table, so that the page has no copy of its sentences.
-    sentences = {reason.value: sentence for reason, sentence in REASON_MESSAGES.items()}
-    return b"export const REASONS = Object.freeze(" + orjson.dumps(sentences, option=orjson.OPT_INDENT_2) + b");\n"
+def _module(exports: Mapping[str, object]) -> bytes:
+    options = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS  # enums as keys
+    return b"".join(
+        b"export const %s = Object.freeze(%s);\n" % (name.encode(), orjson.dumps(value, option=options)) for name, value in exports.items()
+    )
 
 
 def _on_off(on: bool) -> str:

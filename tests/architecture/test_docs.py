@@ -37,7 +37,7 @@ def test_a_stale_page_is_found(generator: ModuleType, tmp_path: Path) -> None:
 
 
 def test_each_reason_has_a_note_for_operators(generator: ModuleType) -> None:
-    assert set(generator.OPERATOR_NOTES) == set(Reason)
+    assert set(generator.REASON_NOTES) == set(Reason)
 
 
 def test_each_setting_is_listed(generator: ModuleType) -> None:

@@ -28,6 +28,8 @@ FLAGS: Final = (
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 COOKIE: Final = "session"
+OLGA: Final = "olga"
+"""The operator."""
 PATIENCE_MS: Final = 20_000
 """For what a page has to show; much, for machines that do other things as well."""
 FOLDER: Final = Path(__file__).parent
@@ -62,39 +64,14 @@ class Complaints:
 
 
 @dataclass
-class Visit:
-    """A person with an open page, and an application of their own."""
+class Opened:
+    """A person with an open page."""
 
     served: "Served"
     context: BrowserContext
     page: Page
     subject: str
-    application: ApplicationId
     complaints: Complaints
-
-    @property
-    def text(self) -> Any:
-        return self.page.get_by_label("Message", exact=True)
-
-    @property
-    def shown(self) -> Any:
-        return self.page.locator("#transcript > li")
-
-    async def open(self) -> None:
-        await self.page.goto(f"{self.served.base_url}/#app/{self.application}")
-        await self.ready()
-
-    async def ready(self) -> None:
-        await expect(self.page.get_by_role("button", name="Send", exact=True)).to_be_enabled()
-
-    async def send(self, text: str) -> None:
-        await self.text.fill(text)
-        await self.page.keyboard.press("Enter")
-
-    async def another_tab(self) -> "Visit":
-        page = await self.context.new_page()
-        self.complaints.watch(page)
-        return Visit(self.served, self.context, page, self.subject, self.application, self.complaints)
 
     async def shot(self, name: str) -> None:
         """A picture of how it looks now."""
@@ -123,6 +100,51 @@ class Visit:
         async with await psycopg.AsyncConnection.connect(self.served.stack.database_url, autocommit=True) as connection:
             cursor = await connection.execute(query.encode(), values)
             return await cursor.fetchall() if cursor.description else []
+
+
+@dataclass
+class Console(Opened):
+    """An operator at the console."""
+
+    @property
+    def title(self) -> Any:
+        return self.page.locator("#title")
+
+    async def open(self, place: str = "") -> None:
+        """A section by its address, read anew."""
+        await self.page.goto("about:blank")
+        await self.page.goto(f"{self.served.base_url}/operator{place}")
+
+
+@dataclass
+class Visit(Opened):
+    """A person at the chat page, with an application of their own."""
+
+    application: ApplicationId
+
+    @property
+    def text(self) -> Any:
+        return self.page.get_by_label("Message", exact=True)
+
+    @property
+    def shown(self) -> Any:
+        return self.page.locator("#transcript > li")
+
+    async def open(self) -> None:
+        await self.page.goto(f"{self.served.base_url}/#app/{self.application}")
+        await self.ready()
+
+    async def ready(self) -> None:
+        await expect(self.page.get_by_role("button", name="Send", exact=True)).to_be_enabled()
+
+    async def send(self, text: str) -> None:
+        await self.text.fill(text)
+        await self.page.keyboard.press("Enter")
+
+    async def another_tab(self) -> "Visit":
+        page = await self.context.new_page()
+        self.complaints.watch(page)
+        return Visit(self.served, self.context, page, self.subject, self.complaints, self.application)
 
     async def runs(self) -> list[tuple[Any, ...]]:
         """Execution and persistence of each run of this person, oldest first."""
@@ -161,12 +183,23 @@ class Served:
         }
         agent = (self.native.base_url, TOKEN) if human_input else (self.stack.upstream.base_url, self.stack.upstream.token)
         application = await self.stack.application_of(*agent, human_input=human_input, name=name, **audience)
+        async with self._page(token(subject), **context) as (opened, page, complaints):
+            yield Visit(self, opened, page, subject, complaints, application)
+
+    @asynccontextmanager
+    async def console(self, subject: str = OLGA, *, roles: tuple[str, ...] = ("operator",), **context: Any) -> AsyncIterator[Console]:
+        """An operator who is signed in, as `visit`; nothing is open yet."""
+        async with self._page(token(subject, roles=roles), **context) as (opened, page, complaints):
+            yield Console(self, opened, page, subject, complaints)
+
+    @asynccontextmanager
+    async def _page(self, session: str, **context: Any) -> AsyncIterator[tuple[BrowserContext, Page, Complaints]]:
         opened = await self.browser.new_context(**({"viewport": DESKTOP, "color_scheme": "light"} | context))
-        await opened.add_cookies([{"name": COOKIE, "value": token(subject), "url": self.base_url}])
+        await opened.add_cookies([{"name": COOKIE, "value": session, "url": self.base_url}])
         complaints = Complaints(self.base_url)
         page = await opened.new_page()
         complaints.watch(page)
-        yield Visit(self, opened, page, subject, application, complaints)
+        yield opened, page, complaints
         await opened.close()
         assert complaints.found == []
 
@@ -194,12 +227,16 @@ async def served_over(database_url: str, deny_file: Path) -> AsyncIterator[Serve
             GATEWAY_LOOKUP_FIRST_SECONDS="0.2",
             AGENT_MAX_ACTIVE_PER_APP="20",
         )
-        users = (DemoUser("ada", "sees both applications"), DemoUser("ben", "sees the public application only"))
-        replica = await stack.replica(settings, listener, demo=Demo(users=users, token_for=token))
+        users = (DemoUser("ada", "sees both applications"), DemoUser("ben", "sees the public application only"), DemoUser(OLGA, "operator"))
+        replica = await stack.replica(settings, listener, demo=Demo(users=users, token_for=_token_for))
         expect.set_options(timeout=PATIENCE_MS)
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield Served(stack, replica, way_in, native, browser, {})
         await browser.close()
+
+
+def _token_for(subject: str) -> str:
+    return token(subject, roles=("operator",) if subject == OLGA else ())
 
 
 def beginning(*deltas: str) -> list[Frame]:

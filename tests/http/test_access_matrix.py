@@ -104,6 +104,7 @@ ROWS: Final[Mapping[str, Row]] = {
     "metrics": Row(For.ANYBODY),
     "describe": Row(For.ANYBODY),
     "chat_page": Row(For.ANYBODY),
+    "operator_page": Row(For.ANYBODY),
     "page_file": Row(For.ANYBODY),
 }
 

@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.domain.reasons import REASON_MESSAGES
+from gateway.domain.reasons import REASON_MESSAGES, REASON_NOTES
+from gateway.domain.resolution import OBSTACLE_DOCS, OUTCOME_DOCS
+from gateway.domain.states import EXECUTION_DOCS, PERSISTENCE_DOCS
 from gateway.web.pages import FOLDER, PAGE_POLICY
 from gateway.web.routes import DEMO_ROUTES, route_table
 from tests.http.world import COOKIE, ORIGIN, World, demo, open_world, web_settings
@@ -24,14 +26,15 @@ async def demo_world(postgres: PostgresForTests, anyio_backend: str) -> AsyncIte
             yield opened
 
 
-async def test_the_page_has_a_policy_without_exceptions(world: World) -> None:
-    answer = await world.client.get("/")
+@pytest.mark.parametrize("path", ["/", "/operator"])
+async def test_a_page_has_a_policy_without_exceptions(world: World, path: str) -> None:
+    answer = await world.client.get(path)
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     assert answer.headers["content-security-policy"] == PAGE_POLICY
     assert "unsafe" not in PAGE_POLICY
     assert PAGE_POLICY.startswith("default-src 'self'")
     assert 'data-demo="off" data-session="off"' in answer.text
-    signed_in = await world.client.get("/", headers={"Cookie": f"{COOKIE}=x"})
+    signed_in = await world.client.get(path, headers={"Cookie": f"{COOKIE}=x"})
     assert 'data-session="on"' in signed_in.text
     assert signed_in.headers["cache-control"] == "no-store"
 
@@ -57,8 +60,8 @@ def test_no_file_needs_what_the_policy_forbids_or_another_host() -> None:
 
 
 async def test_files_are_revalidated(world: World) -> None:
-    page = (await world.client.get("/")).text
-    for name in re.findall(r"/static/([\w.-]+)", page):
+    pages = (await world.client.get("/")).text + (await world.client.get("/operator")).text
+    for name in re.findall(r"/static/([\w.-]+)", pages):
         answer = await world.client.get(f"/static/{name}")
         assert answer.status_code == 200, name
         again = await world.client.get(f"/static/{name}", headers={"If-None-Match": answer.headers["etag"]})
@@ -67,16 +70,19 @@ async def test_files_are_revalidated(world: World) -> None:
     assert (await world.client.get("/static/none.js")).json()["code"] == "not_found"
 
 
-async def test_the_page_has_the_sentences_of_the_table(world: World) -> None:
+async def test_the_pages_have_the_sentences_of_the_tables(world: World) -> None:
     answer = await world.client.get("/static/reasons.js")
     assert answer.headers["content-type"] == "text/javascript; charset=utf-8"
     assert all(sentence in answer.text for sentence in REASON_MESSAGES.values())
+    for_operators = (await world.client.get("/static/operator-tables.js")).text
+    tables = (REASON_NOTES, EXECUTION_DOCS, PERSISTENCE_DOCS, OUTCOME_DOCS, OBSTACLE_DOCS)
+    assert all(f'"{key.value}": "{sentence}"' in for_operators for table in tables for key, sentence in table.items())
 
 
 async def test_pages_can_be_switched_off(postgres: PostgresForTests) -> None:
     with postgres.migrated_database() as url:
         async with open_world(url, settings=web_settings(pages=False)) as world:
-            for path in ("/", "/static/chat.js", "/demo/users", "/demo/session"):
+            for path in ("/", "/operator", "/static/chat.js", "/demo/users", "/demo/session"):
                 assert (await world.client.get(path)).status_code == 404
             assert (await world.client.get("/healthz")).status_code == 200
 

@@ -1,0 +1,7 @@
+// The sections of the console, in the order of the menu. A new one is a module that exports `section`, and a line here.
+//
+// A section is {name, title, about, View}. `name` begins its address: #name, #name/ID, #name?query. `View` is a component and gets
+// {id, query}: what stands in the address after the name. `hidden`: not in the menu. What all of them use is in operator-parts.js.
+import { section as runs } from "./operator-runs.js";
+
+export const SECTIONS = [runs];
