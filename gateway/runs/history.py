@@ -4,7 +4,7 @@ Reading of single runs is `read`, the JSON of items is `items`.
 """
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -25,9 +25,8 @@ from gateway.runs.cursors import opened, opened_moment, sealed, sealed_moment
 from gateway.runs.items import ItemJson, UserMessage, VisibleItem, item_json, user_message_state
 from gateway.runs.read import RunJson, RunView, run_json, run_view
 from gateway.store import history as store
-from gateway.store import runs as run_store
 from gateway.store.database import Database
-from gateway.store.history import ConversationRow, ItemRow, Owner
+from gateway.store.history import ConversationRow, ItemRow, Owner, Step
 
 
 class ConversationJson(TypedDict):
@@ -128,8 +127,7 @@ class History:
         after = None if cursor is None else _conversation_cursor(cursor, scope)
         rows = await store.conversations(self.database, owner, after=after, limit=limit + 1)
         shown = rows[:limit]
-        views = await self._views(owner, shown)
-        return ConversationPage(views, _cursor_after(shown[-1], scope) if len(rows) > limit else None)
+        return ConversationPage([_view(row) for row in shown], _cursor_after(shown[-1], scope) if len(rows) > limit else None)
 
     async def conversation(self, access: Access, application_id: ApplicationId, conversation_id: ConversationId) -> ConversationView:
         """One conversation."""
@@ -137,7 +135,7 @@ class History:
         row = await store.conversation(self.database, owner, conversation_id)
         if row is None:
             raise Refused(Code.NOT_FOUND)
-        return (await self._views(owner, [row]))[0]
+        return _view(row)
 
     async def items(
         self,
@@ -153,10 +151,8 @@ class History:
         owner = Owner(access.account_id, application_id)
         scope = f"items/{'end/' if from_end else ''}{conversation_id}"
         place = None if cursor is None else _item_cursor(cursor, scope)
-        if from_end:
-            rows = await store.items_before(self.database, owner, conversation_id, before=place or _THE_END, limit=limit + 1)
-        else:
-            rows = await store.items(self.database, owner, conversation_id, after=place or _THE_BEGINNING, limit=limit + 1)
+        outside, step = (_THE_END, Step.BACK) if from_end else (_THE_BEGINNING, Step.ON)
+        rows = await store.items(self.database, owner, conversation_id, place=place or outside, step=step, limit=limit + 1)
         if not rows and await store.conversation(self.database, owner, conversation_id) is None:
             raise Refused(Code.NOT_FOUND)
         shown = rows[:limit]
@@ -192,23 +188,16 @@ class History:
         if not await store.run_exists(self.database, Owner(access.account_id, application_id), run_id):
             raise Refused(Code.NOT_FOUND)
 
-    async def _views(self, owner: Owner, rows: Sequence[ConversationRow]) -> list[ConversationView]:
-        run_ids = [row.blocking_run_id for row in rows if row.blocking_run_id is not None]
-        runs: Mapping[UUID, RunView] = {}
-        if run_ids:
-            found = await run_store.views(self.database, run_ids, owner.account_id, owner.application_id)
-            runs = {row.run_id: run_view(row) for row in found}
-        return [
-            ConversationView(
-                conversation_id=ConversationId(row.conversation_id),
-                title=row.title,
-                created_at=row.created_at,
-                updated_at=row.updated_at,
-                active_run=runs.get(row.blocking_run_id) if row.blocking_run_id else None,
-                blocked=Reason(row.blocked) if row.blocked else None,
-            )
-            for row in rows
-        ]
+
+def _view(row: ConversationRow) -> ConversationView:
+    return ConversationView(
+        conversation_id=ConversationId(row.conversation_id),
+        title=row.title,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        active_run=run_view(row.blocking_run) if row.blocking_run else None,
+        blocked=Reason(row.blocked) if row.blocked else None,
+    )
 
 
 def conversation_json(view: ConversationView) -> ConversationJson:

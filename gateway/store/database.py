@@ -22,7 +22,7 @@ import psycopg
 from psycopg import waiting
 from psycopg.abc import PQGen
 from psycopg.pq import TransactionStatus
-from psycopg.rows import class_row
+from psycopg.rows import kwargs_row
 from psycopg_pool import AsyncConnectionPool
 
 from gateway.domain.in_transaction import forbid_inside_transaction, inside_transaction
@@ -166,13 +166,13 @@ class Database:
     async def one(
         self,
         statement: Statement,
-        row_type: type[Row],
+        row_type: Callable[..., Row],
         params: Params = NO_PARAMS,
         *,
         reading: bool = False,
         deadline_seconds: float | None = None,
     ) -> Row | None:
-        """Run one statement as its own transaction in one round trip and return its only row, if any.
+        """Run one statement as its own transaction in one round trip and return its only row, if any. `row_type` takes columns by name.
 
         `reading` promises that it writes nothing: a lost answer is then repeated once, and is DatabaseUnavailable, not AnswerLost.
         """
@@ -182,7 +182,7 @@ class Database:
     async def all(
         self,
         statement: Statement,
-        row_type: type[Row],
+        row_type: Callable[..., Row],
         params: Params = NO_PARAMS,
         *,
         reading: bool = False,
@@ -217,7 +217,7 @@ class Database:
             await self._give_back(connection)
 
     async def _run(
-        self, statement: Statement, row_type: type[Row], params: Params, *, reading: bool, deadline_seconds: float | None
+        self, statement: Statement, row_type: Callable[..., Row], params: Params, *, reading: bool, deadline_seconds: float | None
     ) -> list[Row]:
         deadline = self._deadline(deadline_seconds)
         repeat = reading
@@ -271,11 +271,11 @@ class Transaction:
         self._begun = False
         self._over = False
 
-    async def one(self, statement: Statement, row_type: type[Row], params: Params = NO_PARAMS) -> Row | None:
+    async def one(self, statement: Statement, row_type: Callable[..., Row], params: Params = NO_PARAMS) -> Row | None:
         """The only row of the statement, if any."""
         return _only(statement, (await self._run(statement, row_type, params))[1])
 
-    async def all(self, statement: Statement, row_type: type[Row], params: Params = NO_PARAMS) -> list[Row]:
+    async def all(self, statement: Statement, row_type: Callable[..., Row], params: Params = NO_PARAMS) -> list[Row]:
         return (await self._run(statement, row_type, params))[1]
 
     async def execute(self, statement: Statement, params: Params = NO_PARAMS) -> int:
@@ -296,7 +296,7 @@ class Transaction:
         """The block is over: nothing more may be sent."""
         self._over = True
 
-    async def _run(self, statement: Statement, row_type: type[Row] | None, params: Params) -> tuple[int, list[Row]]:
+    async def _run(self, statement: Statement, row_type: Callable[..., Row] | None, params: Params) -> tuple[int, list[Row]]:
         self._check_usable()
         begin, self._begun = not self._begun, True
         try:
@@ -347,7 +347,7 @@ def _only(statement: Statement, rows: list[Row]) -> Row | None:
 async def _statement(
     connection: _Connection,
     statement: Statement,
-    row_type: type[Row] | None,
+    row_type: Callable[..., Row] | None,
     params: Params,
     deadline: float,
     *,
@@ -362,7 +362,7 @@ async def _statement(
     rows: list[Row] = []
     try:
         async with asyncio.timeout_at(deadline):
-            cursor = connection.cursor(row_factory=class_row(row_type) if row_type else _no_rows)
+            cursor = connection.cursor(row_factory=kwargs_row(row_type) if row_type else _no_rows)
             if begin:
                 async with connection.pipeline():
                     await connection.execute("BEGIN")

@@ -2,17 +2,17 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from enum import IntEnum
+from typing import Any, Final
 from uuid import UUID
 
 from gateway.domain.ids import AccountId, ApplicationId, ConversationId, RunId
 from gateway.store.database import Database, Transaction
+from gateway.store.runs import RunRow
 from gateway.store.statements import statement
 
 _CONVERSATIONS: Final = statement("history.conversations")
-_CONVERSATION: Final = statement("history.conversation")
 _ITEMS: Final = statement("history.items")
-_ITEMS_BEFORE: Final = statement("history.items_before")
 _RENAME: Final = statement("history.rename")
 _REMOVE: Final = statement("history.remove")
 _ACTIVE_RUN: Final = statement("history.active_run")
@@ -29,14 +29,14 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class ConversationRow:
-    """One conversation. `blocked`: why it takes no new task (domain/reasons.py), `blocking_run_id` the run that is the cause."""
+    """One conversation. `blocked`: why it takes no new task (domain/reasons.py); `blocking_run`: the cause, read in the same moment."""
 
     conversation_id: UUID
     title: str
     created_at: datetime
     updated_at: datetime
     blocked: str | None
-    blocking_run_id: UUID | None
+    blocking_run: RunRow | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,13 @@ class ItemRow:
     execution: str
     reason: str | None
     resolution_outcome: str | None
+
+
+class Step(IntEnum):
+    """Which way a page of items goes from its place."""
+
+    ON = 1
+    BACK = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,28 +86,23 @@ class _RunRow:
 async def conversations(db: Database, owner: Owner, *, after: tuple[datetime, ConversationId] | None, limit: int) -> list[ConversationRow]:
     """At most `limit` conversations, newest activity first, after the one at `after`."""
     after_at, after_id = after or (None, None)
-    return await db.all(_CONVERSATIONS, ConversationRow, _params(owner, after_at=after_at, after_id=after_id, limit=limit), reading=True)
+    params = _params(owner, conversation_id=None, after_at=after_at, after_id=after_id, limit=limit)
+    return await db.all(_CONVERSATIONS, _conversation_row, params, reading=True)
 
 
 async def conversation(db: Database, owner: Owner, conversation_id: ConversationId) -> ConversationRow | None:
     """One conversation; None for what is missing, foreign or deleted."""
-    return await db.one(_CONVERSATION, ConversationRow, _params(owner, conversation_id=conversation_id), reading=True)
+    params = _params(owner, conversation_id=conversation_id, after_at=None, after_id=None, limit=1)
+    return await db.one(_CONVERSATIONS, _conversation_row, params, reading=True)
 
 
-async def items(db: Database, owner: Owner, conversation_id: ConversationId, *, after: tuple[int, int], limit: int) -> list[ItemRow]:
-    """At most `limit` items in order, after the (sequence, position) of `after`. Empty also for a conversation that is not the owner's."""
-    sequence, position = after
-    params = _params(owner, conversation_id=conversation_id, after_sequence=sequence, after_position=position, limit=limit)
-    return await db.all(_ITEMS, ItemRow, params, reading=True)
-
-
-async def items_before(
-    db: Database, owner: Owner, conversation_id: ConversationId, *, before: tuple[int, int], limit: int
+async def items(
+    db: Database, owner: Owner, conversation_id: ConversationId, *, place: tuple[int, int], step: Step, limit: int
 ) -> list[ItemRow]:
-    """At most `limit` items, the nearest first, before the (sequence, position) of `before`. Empty as `items`."""
-    sequence, position = before
-    params = _params(owner, conversation_id=conversation_id, before_sequence=sequence, before_position=position, limit=limit)
-    return await db.all(_ITEMS_BEFORE, ItemRow, params, reading=True)
+    """At most `limit` items beyond the (sequence, position) of `place`, the nearest first. Empty also for a foreign conversation."""
+    sequence, position = place
+    params = _params(owner, conversation_id=conversation_id, sequence=sequence, position=position, step=int(step), limit=limit)
+    return await db.all(_ITEMS, ItemRow, params, reading=True)
 
 
 async def rename(db: Database, owner: Owner, conversation_id: ConversationId, title: str) -> bool:
@@ -126,3 +128,16 @@ async def run_exists(db: Database, owner: Owner, run_id: RunId) -> bool:
 
 def _params(owner: Owner, **more: object) -> dict[str, object]:
     return {"account_id": owner.account_id, "application_id": owner.application_id, **more}
+
+
+def _conversation_row(
+    *,
+    conversation_id: UUID,
+    title: str,
+    conversation_created_at: datetime,
+    conversation_updated_at: datetime,
+    blocked: str | None,
+    **run: Any,
+) -> ConversationRow:
+    blocking_run = None if run["run_id"] is None else RunRow(conversation_id=conversation_id, **run)
+    return ConversationRow(conversation_id, title, conversation_created_at, conversation_updated_at, blocked, blocking_run)

@@ -1,7 +1,7 @@
 """The run's statements: fence, start, release, settle, and the reads of it. Every change of a state names the states it may come from."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -19,7 +19,6 @@ from gateway.store.database import Database
 from gateway.store.statements import statement
 
 _VIEW: Final = statement("runs.view")
-_VIEWS: Final = statement("runs.views")
 _FENCE: Final = statement("runs.fence")
 _REREAD: Final = statement("runs.reread")
 _START: Final = statement("runs.start")
@@ -148,12 +147,6 @@ async def view(db: Database, run_id: UUID, account_id: UUID, application_id: UUI
     """One run of this user and application in a conversation that is not deleted; its snapshot only when newer than `known_revision`."""
     params = {"run_id": run_id, "account_id": account_id, "application_id": application_id, "known_revision": known_revision}
     return await db.one(_VIEW, RunRow, params, reading=True)
-
-
-async def views(db: Database, run_ids: Sequence[UUID], account_id: UUID, application_id: UUID) -> list[RunRow]:
-    """Several runs of this user and application, without snapshots, in no order."""
-    params = {"run_ids": list(run_ids), "account_id": account_id, "application_id": application_id}
-    return await db.all(_VIEWS, RunRow, params, reading=True)
 
 
 async def fence(

@@ -14,20 +14,6 @@ left join snapshot s on s.run_id = r.run_id
 left join interrupt i on i.run_id = r.run_id and r.execution = 'waiting'
 where r.run_id = %(run_id)s::uuid and r.account_id = %(account_id)s::uuid and r.application_id = %(application_id)s::uuid
 
--- name: views
--- Several runs of one owner, without snapshots: what lists show.
-select
-    r.run_id, r.conversation_id, r.submission_id, r.kind, r.execution, r.persistence, r.reason,
-    r.resolution_outcome, r.resolution_reason, r.answered_by, r.native_status, r.attention,
-    extract(epoch from r.next_lookup_at - clock_timestamp())::double precision as lookup_in_seconds,
-    r.created_at, r.updated_at, r.finished_at, 0::bigint as snapshot_revision, null::bytea as snapshot_body,
-    i.interrupt_id, i.title as prompt_title, i.description as prompt_description, i.comment_max_chars,
-    i.expires_at at time zone 'UTC' as expires_at
-from run r
-join conversation c on c.conversation_id = r.conversation_id and c.deleted_at is null
-left join interrupt i on i.run_id = r.run_id and r.execution = 'waiting'
-where r.run_id = any (%(run_ids)s::uuid[]) and r.account_id = %(account_id)s::uuid and r.application_id = %(application_id)s::uuid
-
 -- name: fence
 -- reserved -> dispatched with all re-checks, and the binding; any verdict but dispatched changed nothing.
 select verdict, fenced_at

@@ -120,18 +120,3 @@ async def test_the_outbox_keeps_the_id_of_a_message_until_it_is_answered(visit: 
         }"""
     )
     assert kept == [other, other, None]
-
-
-async def test_a_conversation_that_was_read_while_its_run_ended_is_read_again(visit: Visit) -> None:
-    """The answer says that it is blocked, and shows a run that is over: nothing would follow from it."""
-    seen = await visit.page.evaluate(
-        """async () => {
-          const { GatewayClient } = await import("/static/gateway-client.js");
-          const over = { poll_after_seconds: null };
-          const answers = [{ blocked: "save_pending", active_run: over }, { blocked: "run_active", active_run: null }, { blocked: null }];
-          const asked = [];
-          const fetch = async (url) => (asked.push(url), Response.json(answers[asked.length - 1]));
-          return [await new GatewayClient({ fetch }).conversation("app", "c"), asked.length];
-        }"""
-    )
-    assert seen == [{"blocked": None}, 3]

@@ -41,7 +41,7 @@ class ModelDatabase(Database):
         return await self._pass(statement, params, really, writing=True)
 
     async def _run(
-        self, statement: Statement, row_type: type[Row], params: Params, *, reading: bool, deadline_seconds: float | None
+        self, statement: Statement, row_type: Callable[..., Row], params: Params, *, reading: bool, deadline_seconds: float | None
     ) -> list[Row]:
         def really() -> Awaitable[list[Row]]:
             return Database._run(self, statement, row_type, params, reading=reading, deadline_seconds=deadline_seconds)
@@ -109,7 +109,7 @@ class _ModelTransaction(Transaction):
         if fault is not None:
             raise AnswerLost("commit")
 
-    async def _run(self, statement: Statement, row_type: type[Row] | None, params: Params) -> tuple[int, list[Row]]:
+    async def _run(self, statement: Statement, row_type: Callable[..., Row] | None, params: Params) -> tuple[int, list[Row]]:
         await self._database.answers()
         with self._database.counted().one():
             return await super()._run(statement, row_type, params)

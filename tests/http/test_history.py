@@ -1,5 +1,6 @@
 """Conversations and items over HTTP: order, pages, unsaved answers, rename, delete (field cases O-03, O-42; contract D10)."""
 
+import asyncio
 import base64
 import json
 import re
@@ -9,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 
 from gateway.domain.ids import ApplicationId, RunId
@@ -279,6 +281,24 @@ async def test_what_blocks_is_told_with_its_run(writer: Writer, execution: str, 
     assert one["active_run"]["snapshot"] is None
 
 
+@pytest.mark.parametrize("listed", [True, False])
+async def test_what_blocks_and_its_run_are_of_one_moment(writer: Writer, listed: bool) -> None:
+    """Whoever asks while a run ends is told how it was before or how it is after, and never one half of each."""
+    conversation_id = writer.conversation()
+    run_id = writer.run(conversation_id, 1, persistence="pending", items=ANSWER)
+    with psycopg.connect(writer.world.connection.info.dsn) as ending:
+        # Whatever reads the run's question waits here, with what it has read before.
+        ending.execute("lock table interrupt in access exclusive mode")
+        reading = asyncio.create_task(writer.get("" if listed else f"/{conversation_id}"))
+        while not writer.world.sql("select 1 from pg_locks where not granted and relation = 'interrupt'::regclass"):
+            await asyncio.sleep(0.01)
+        ending.execute("update run set persistence = 'saved' where run_id = %s", (run_id,))
+    found = await reading
+    one = found["conversations"][0] if listed else found
+    told = one["blocked"], one["active_run"] and one["active_run"]["persistence"]
+    assert told in ((None, None), ("save_pending", "pending"))
+
+
 async def test_a_block_for_good_has_no_run(writer: Writer) -> None:
     conversation_id = writer.conversation()
     writer.run(conversation_id, 1)
@@ -399,13 +419,13 @@ async def test_pages_are_read_by_their_indexes(writer: Writer) -> None:
     for table in ("conversation", "run", "item", "snapshot"):
         writer.world.sql(f"analyze {table}")
     owner = {"account_id": writer.account_id, "application_id": writer.application_id, "limit": 51}
-    pages = {
-        "history.items": owner | {"conversation_id": conversation_id, "after_sequence": 1, "after_position": 2},
-        "history.items_before": owner | {"conversation_id": conversation_id, "before_sequence": 3, "before_position": 2},
-        "history.conversations": owner | {"after_at": datetime.now(UTC), "after_id": conversation_id},
-        "history.conversation": owner | {"conversation_id": conversation_id},
-    }
-    for name, params in pages.items():
+    pages = (
+        ("history.items", owner | {"conversation_id": conversation_id, "sequence": 1, "position": 2, "step": 1}),
+        ("history.items", owner | {"conversation_id": conversation_id, "sequence": 3, "position": 2, "step": -1}),
+        ("history.conversations", owner | {"conversation_id": None, "after_at": datetime.now(UTC), "after_id": conversation_id}),
+        ("history.conversations", owner | {"conversation_id": conversation_id, "after_at": None, "after_id": None}),
+    )
+    for name, params in pages:
         plan = writer.world.connection.execute(f"explain {statement(name).text}".encode(), params).fetchall()
         text = "\n".join(line for (line,) in plan)
         assert not re.search(r"Seq Scan on (conversation|run|item)\b", text), text

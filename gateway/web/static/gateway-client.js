@@ -26,9 +26,6 @@
 const ATTEMPTS = 6;
 /** Looks at a run after its stream has ended; "check again" starts anew. */
 const POLLS = 30;
-/** What blocks a conversation only as long as its run is under way. */
-const PASSING = ["run_active", "save_pending"];
-const CONVERSATION_LOOKS = 3;
 /** Two heartbeats and a half: a stream that is silent for longer is dead, whatever the operating system says. */
 const SILENCE_SECONDS = 40;
 /** A stream that ended by itself after this long was cut on the way. */
@@ -116,13 +113,8 @@ export class GatewayClient {
   }
 
   /** @param {string} appId @param {string} id */
-  async conversation(appId, id) {
-    for (let looks = 1; ; looks += 1) {
-      const found = await this.json("GET", `${agent(appId)}/conversations/${id}`);
-      // What blocks it was read just before the run: a run that ended in between blocks it no longer, and nobody would tell.
-      const stale = PASSING.includes(found.blocked) && !(found.active_run && isUnderWay(found.active_run));
-      if (!stale || looks === CONVERSATION_LOOKS) return found;
-    }
+  conversation(appId, id) {
+    return this.json("GET", `${agent(appId)}/conversations/${id}`);
   }
 
   /**
