@@ -1,17 +1,25 @@
-"""A run's stream as an AG-UI client needs it: under the two ids that it sent, and never without an end, which it would take for success."""
+"""A run's stream as an AG-UI client needs it: under the two ids that it sent, and with nothing missing that it would read something into.
 
+A stream without an end it would take for success; a tool call without a result, in a run that finished, for one that waits for an answer of
+the application's own. No tool of a run is the application's here, so such a step is said to be over right before the end.
+"""
+
+import re
 from typing import Final
 
 import orjson
 
 from gateway.domain.ids import ClientThread, SubmissionId
 from gateway.domain.reasons import Reason
-from gateway.runs.frames import Frames
+from gateway.runs.frames import Frames, tool_result
 from gateway.runs.read import RunView
 from gateway.runs.streams import Stream
 
-_ENDS: Final = (b'data: {"type":"RUN_FINISHED"', b'data: {"type":"RUN_ERROR"')
+_FINISHED: Final = b'data: {"type":"RUN_FINISHED"'
+_ENDS: Final = (_FINISHED, b'data: {"type":"RUN_ERROR"')
 """How a terminal frame begins. In no frame's text: quotes are escaped there."""
+_WAITING: Final = b'"outcome":{"type":"interrupt"'
+_TOOL_CALL: Final = re.compile(rb'data: \{"type":"TOOL_CALL_(START|RESULT)",(?:"messageId":"[^"]*",)?"toolCallId":"([^"]*)"')
 
 
 class AgUiStream:
@@ -23,14 +31,28 @@ class AgUiStream:
         self._ours = _ids(str(view.conversation_id), str(view.run_id))
         self._theirs = _ids(client_thread, submission_id)
         self._ended = False
+        self._without_result: dict[str, None] = {}
 
     async def read(self, timeout_seconds: float) -> bytes | None:
         """As Stream.read."""
         piece = await self._inner.read(timeout_seconds)
         if not piece:
             return piece
-        self._ended = self._ended or any(end in piece for end in _ENDS)
+        for kind, tool_id in _TOOL_CALL.findall(piece):
+            if kind == b"START":
+                self._without_result[tool_id.decode()] = None
+            else:
+                self._without_result.pop(tool_id.decode(), None)
+        if any(end in piece for end in _ENDS):
+            self._ended = True
+            piece = self._with_results(piece)
         return piece.replace(self._ours, self._theirs)
+
+    def _with_results(self, piece: bytes) -> bytes:
+        before, finished, after = piece.partition(_FINISHED)
+        if not finished or _WAITING in after:
+            return piece
+        return before + b"".join(map(tool_result, self._without_result)) + finished + after
 
     def close(self) -> None:
         """As Stream.close."""

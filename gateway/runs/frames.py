@@ -100,8 +100,7 @@ class Frames:
             case ToolCalled(position=position):
                 return _frame({"type": "TOOL_CALL_END", "toolCallId": self._id(position)})
             case ToolReturned(position=position):
-                tool_id = self._id(position)
-                return _frame({"type": "TOOL_CALL_RESULT", "messageId": tool_id, "toolCallId": tool_id, "content": "", "role": "tool"})
+                return tool_result(self._id(position))
             case _:
                 assert_never(change)
 
@@ -110,6 +109,11 @@ class Frames:
         if known is None:
             known = self._ids[position] = str(item_id(self._run_id, position))
         return known
+
+
+def tool_result(tool_id: str) -> bytes:
+    """TOOL_CALL_RESULT: that a step is over. What came out of it is not for browsers (contract B11)."""
+    return _frame({"type": "TOOL_CALL_RESULT", "messageId": tool_id, "toolCallId": tool_id, "content": "", "role": "tool"})
 
 
 def changes_between(before: tuple[Item, ...], after: tuple[Item, ...]) -> list[Change]:

@@ -4,7 +4,8 @@
 //
 // A run: {client, url, method?, headers?, body?, input?}. `client` is a dependency of package.json. `body` (any JSON) replaces the
 // RunAgentInput that an HttpAgent posts; without it that is posted, with threadId, runId, messages, … from `input`.
-// A line: {events, messages, error}. `error` is the client's refusal, null when it accepted all events to the end of the stream.
+// A line: {events, messages, error, pending}. `error` is the client's refusal, null when it accepted all events to the end of the stream.
+// `pending`: the tool calls that the client takes for its application's to answer; null when it does not say.
 import { text } from "node:stream/consumers";
 
 const quiet = (name) => (console[name] = () => {});
@@ -24,7 +25,9 @@ async function runOf({ client, url, method, headers, body, input = {} }) {
   const agent = new Agent({ url, headers, threadId, initialMessages: messages ?? [], initialState: state ?? {} });
   const events = [];
   let error = null;
+  let pending = null;
   const subscriber = {
+    onRunFinishedEvent: ({ pendingToolCallIds }) => void (pending = pendingToolCallIds ?? null),
     onEvent: ({ event }) => void events.push(event),
     onRunFailed: (failure) => void (error = failure.error.message),
   };
@@ -33,7 +36,7 @@ async function runOf({ client, url, method, headers, body, input = {} }) {
   } catch (failure) {
     error = failure.message;
   }
-  return { events, messages: agent.messages, error };
+  return { events, messages: agent.messages, error, pending };
 }
 
 for (const run of JSON.parse(await text(process.stdin))) {

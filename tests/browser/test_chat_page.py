@@ -44,8 +44,12 @@ async def test_the_demo_signs_in_and_out(served: Served) -> None:
         await visit.page.get_by_role("button", name="ada").click()
         await expect(visit.text).to_be_visible()
         assert "session" not in await visit.page.evaluate("() => document.cookie")
+        await expect(visit.page.get_by_role("link", name="Operator's console")).to_have_count(0)
         await visit.page.get_by_role("button", name="Sign out").click()
         await expect(visit.page.get_by_role("heading", name="Sign in")).to_be_visible()
+        await visit.page.get_by_role("button", name="olga").click()
+        await visit.page.get_by_role("link", name="Operator's console").click()
+        await expect(visit.page).to_have_url(f"{served.base_url}/operator")
 
 
 async def test_o03_a_reload_and_a_second_tab_pick_up_the_live_answer(served: Served) -> None:

@@ -13,7 +13,7 @@ from gateway.domain.limits import MAX_BROWSER_BODY_BYTES
 from tests.support.ag_ui_client import CLIENTS, AgentRun, AgentSaw, run_agents
 from tests.support.native_upstream import TOKEN, native_upstream
 from tests.support.postgres import PostgresForTests
-from tests.support.scripted_upstream import Answer, Script, event, failed, finished, gate, message, started
+from tests.support.scripted_upstream import Answer, Script, event, failed, finished, gate, message, started, tool
 from tests.support.stack import Client, Event, Replica, Stack, parse_events, text_of
 
 pytestmark = pytest.mark.anyio
@@ -110,6 +110,26 @@ async def test_a_released_client_has_a_conversation_an_error_a_refusal_and_a_dra
         assert (saw.types[-1], saw.events[-1]["code"]) == ("RUN_ERROR", "detached")
         stack.upstream.release()
         assert stack.upstream.counts().executions == 4
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+async def test_no_step_of_a_finished_run_is_the_clients_to_answer(database_url: str, name: str) -> None:
+    """A step whose result never came: 1.0 takes it for a tool of the application. History tells it as it was."""
+    async with Stack.over(database_url) as stack:
+        application = await stack.application()
+        replica = await stack.replica()
+        silent, told = tool("k1", "search")[:-1], tool("k2", "send")
+        stack.upstream.use(Script(ag_ui=[Answer(frames=[*started(), *silent, *told, *message("m1", "done"), finished()])]))
+        ada, body = replica.client("ada"), run_input("t", "r1")
+        asked = AgentRun(client=name, url=replica.base_url + address(application), headers=ada.headers, body=body)
+        for saw in await run_agents([asked, asked]):  # live, and from what was saved
+            assert saw.error is None
+            assert saw.types[-1] == "RUN_FINISHED"
+            assert not saw.pending
+            assert saw.types.count("TOOL_CALL_START") == saw.types.count("TOOL_CALL_RESULT") == 2
+        run_id = next(event for event in saw.events if event["type"] == "CUSTOM")["value"]["run_id"]
+        items = (await ada.run(application, run_id))["snapshot"]["items"]
+        assert [item["status"] for item in items if item["type"] == "tool"] == ["called", "returned"]
 
 
 async def test_the_stream_has_the_clients_ids_and_a_replay_joins_the_run(database_url: str) -> None:

@@ -33,11 +33,15 @@ class AgentRun:
 
 @dataclass(frozen=True, slots=True)
 class AgentSaw:
-    """What the client saw and made: `error` is its refusal of the stream (or of the response), None when it accepted all of it."""
+    """What the client saw and made: `error` is its refusal of the stream (or of the response), None when it accepted all of it.
+
+    `pending`: the tool calls that it takes for its application's to answer; None where it does not say.
+    """
 
     events: list[dict[str, Any]]
     messages: list[dict[str, Any]]
     error: str | None
+    pending: list[str] | None
 
     @property
     def types(self) -> list[str]:

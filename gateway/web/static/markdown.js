@@ -5,15 +5,18 @@
 /** @typedef {{kind: "paragraph"|"heading", parts: Inline[]}|{kind: "code", text: string}|{kind: "list", ordered: boolean, items: Inline[][]}} Block */
 
 // Each alternative ends at a line's end or is bounded: a hostile text costs no more than a plain one.
-const INLINE = /`([^`\n]+)`|\*\*([^*\n]+)\*\*|\*([^*\s][^*\n]*)\*|\[([^\]\n]{1,500})\]\(([^\s()]{1,2000})\)|(https?:\/\/[^\s<>"'`)\]]{1,2000})/g;
+const INLINE = /`([^`\n]+)`|\*\*([^*\n]+)\*\*|\*([^*\s][^*\n]*)\*|\[([^\]\n]{1,200})\]\(([^\s()]{1,2000})\)|(https?:\/\/[^\s<>"'`)\]]{1,2000})/g;
 const FENCE = /^ {0,3}```/;
 const HEADING = /^#{1,6} +/;
 const BULLET = /^ {0,3}[-*] +/;
 const NUMBER = /^ {0,3}\d{1,9}[.)] +/;
 const SCHEMES = ["http:", "https:", "mailto:"];
+/** A longer text is shown as it is: each piece of it would be an element, and a page has to stay quick. */
+const LONGEST_FORMATTED = 50_000;
 
 /** @param {string} text @returns {Block[]} */
 export function blocks(text) {
+  if (text.length > LONGEST_FORMATTED) return [{ kind: "paragraph", parts: [{ kind: "text", text }] }];
   const found = [];
   let paragraph = [];
   const close = () => {
@@ -62,17 +65,25 @@ export function inline(text) {
     else if (strong !== undefined) parts.push({ kind: "strong", text: strong });
     else if (em !== undefined) parts.push({ kind: "em", text: em });
     else {
-      const address = bare === undefined ? target : bare.replace(/[.,;:!?]+$/, "");
+      const address = bare === undefined ? target : withoutStops(bare);
       const href = safe(address);
-      if (href === null) plain(whole);
-      else {
-        parts.push({ kind: "link", text: label ?? address, href });
-        if (bare !== undefined) plain(bare.slice(address.length));
+      if (href === null) {
+        end = match.index;
+        continue;
       }
+      parts.push({ kind: "link", text: label ?? address, href });
+      if (bare !== undefined) end = match.index + address.length;
     }
   }
   plain(text.slice(end));
   return parts;
+}
+
+/** An address in a sentence, without the stops that end it. */
+function withoutStops(address) {
+  let end = address.length;
+  while (".,;:!?".includes(address[end - 1])) end -= 1;
+  return address.slice(0, end);
 }
 
 function safe(address) {

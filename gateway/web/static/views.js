@@ -23,6 +23,7 @@ function Bar({ state, act }) {
     ${inside && html`<button id="toggle" class="quiet" type="button" aria-expanded=${String(state.sideOpen)} aria-controls="side" onClick=${act.toggleSide}>Menu</button>`}
     <h1>Agents</h1>
     ${inside && html`<p id="who" class="who">${state.me.subject}</p>`}
+    ${inside && state.me.operator && html`<a class="button" href="/operator">Operator's console</a>`}
     ${inside && state.demo && html`<button id="sign-out" class="quiet" type="button" onClick=${act.signOut}>Sign out</button>`}
   </header>`;
 }
