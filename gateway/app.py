@@ -9,6 +9,7 @@ from typing import Final
 import structlog
 import uvicorn
 
+from gateway.server import Server
 from gateway.settings import Settings
 from gateway.telemetry import configure_logging
 from gateway.web.services import Demo
@@ -19,13 +20,8 @@ _log: Final[structlog.stdlib.BoundLogger] = structlog.get_logger("gateway.app")
 _CLOSE_SECONDS: Final = 5.0
 """How long the server waits for requests that are being answered once it stops listening. Streams have ended before."""
 
-
-class _Server(uvicorn.Server):
-    """uvicorn, with signals left to the drain: its own handler would stop listening at once."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+_KEEP_ALIVE_SECONDS: Final = 75
+"""Longer than proxies keep an idle connection (60 s is usual): who closes first must not be us, or a POST may meet the closing."""
 
 
 async def serve_app(settings: Settings, gateway: Gateway, *, started: Callable[[int], None] | None = None) -> None:
@@ -42,10 +38,10 @@ async def serve_app(settings: Settings, gateway: Gateway, *, started: Callable[[
         server_header=False,
         date_header=True,
         timeout_graceful_shutdown=int(_CLOSE_SECONDS),
-        timeout_keep_alive=30,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         backlog=2048,
     )
-    server = _Server(config)
+    server = Server(config)
     stop = asyncio.Event()
     with _signals(stop):
         serving = asyncio.create_task(server.serve())
@@ -64,10 +60,11 @@ async def serve_app(settings: Settings, gateway: Gateway, *, started: Callable[[
         await serving
 
 
-async def _drain(settings: Settings, gateway: Gateway, server: uvicorn.Server) -> None:
+async def _drain(settings: Settings, gateway: Gateway, server: Server) -> None:
     gateway.supervisor.draining = True
     _log.info("draining", active_runs=len(gateway.supervisor.live_runs))
     await asyncio.sleep(settings.drain_delay_seconds)
+    await server.close_door()
     gateway.supervisor.end_streams()
     server.should_exit = True
 

@@ -24,9 +24,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
-    from tests.support.distribution import TogetherByServer
+    from tests.support.distribution import InGroups
 
-    return TogetherByServer(config, log)
+    return InGroups(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -100,16 +100,16 @@ async def replica_process(
     *,
     changes: Mapping[str, str] | None = None,
     module: Sequence[str] = ("gateway", "serve"),
-    code: Path | None = None,
+    python: Path | None = None,
 ) -> AsyncIterator[ReplicaProcess]:
-    """A replica that listens; killed at the end unless it ended before. `module`: what is run, with its arguments. `code`: another
-    checkout, whose program it is."""
+    """A replica that listens; killed at the end unless it ended before. `module`: what is run, with its arguments. `python`: the
+    interpreter of another environment, whose program it is."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
+        python or sys.executable,
         "-m",
         *module,
         env={**kept_environment(), **environment(database_url, **(changes or {}))},
-        cwd=code,
+        cwd=python.parent if python is not None else None,  # `-m` looks here first: not into this checkout
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,

@@ -10,7 +10,6 @@ Everything is the real code, wired by `gateway.wiring.build_app`. Processes of t
 
 import asyncio
 import base64
-import contextlib
 import json
 import socket
 from collections.abc import AsyncIterator, Mapping
@@ -27,6 +26,7 @@ from gateway.bindings.config import langchain_config
 from gateway.bindings.vault import KeyRing, Vault
 from gateway.domain.ids import ApplicationId
 from gateway.identity.tokens import sign_token
+from gateway.server import Server
 from gateway.settings import Settings, load_settings
 from gateway.store.database import Database
 from gateway.wiring import Gateway, build_app
@@ -166,12 +166,6 @@ def _agent(application: ApplicationId) -> str:
     return f"/api/internal/apps/{application}/agent"
 
 
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Any:
-        yield
-
-
 @dataclass(frozen=True, slots=True)
 class Replica:
     """One running replica."""
@@ -233,7 +227,7 @@ class Stack:
         config = uvicorn.Config(
             gateway.asgi, http="h11", ws="none", lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=1
         )
-        server = _Server(config)
+        server = Server(config)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
 
         async def stop() -> None:
