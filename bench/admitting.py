@@ -1,6 +1,6 @@
 """G8: admissions a second from our own code, in turns with pgbench running the same SQL against the same server and the same rows.
 
-"The same SQL": begin, admit_named_v1 with the same kinds of values, commit. pgbench sends it prepared; ours are not prepared, because
+"The same SQL": begin, admit_v3 with the same kinds of values, commit. pgbench sends it prepared; ours are not prepared, because
 they must pass a transaction pooler. The second row adds the read before it (admission.context) on both sides. Users and applications are
 drawn at random, as many as make contention rare; one quota rule for each user. The tables are emptied before every measurement.
 """

@@ -1,7 +1,7 @@
-"""What is admitted, and the one transaction that admits it: a task by admit_v2, a decision by decide_v1. What may be, says `gate`."""
+"""What is admitted, and the one transaction that admits it: a task by admit_v3, a decision by decide_v1. What may be, says `gate`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
@@ -17,6 +17,7 @@ from gateway.identity.accounts import Access
 from gateway.store import admission as store
 from gateway.store import approval
 from gateway.store.admission import AdmitRow
+from gateway.store.applications import UsableRow
 from gateway.store.database import Transaction
 
 _NOT_MODERATED: Final[Mapping[str, object]] = {"text_sha256": None, "chain_id": None, "providers": [], "versions": [], "durations": []}
@@ -51,7 +52,10 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A run that this process, and nobody else, may execute: it holds the attempt token. `quota`: the rules that it was charged to."""
+    """A run that this process, and nobody else, may execute: it holds the attempt token. `quota`: the rules that it was charged to.
+
+    `usable`: its application as admission read it; None: to be read again (the answer was lost, or it is a decision).
+    """
 
     access: Access
     run_id: RunId
@@ -65,6 +69,7 @@ class Admitted:
     token_version: int
     created_at: datetime
     quota: tuple[RuleState, ...] = ()
+    usable: UsableRow | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +130,7 @@ class Admitting:
         assert row.token_version is not None
         assert row.created_at is not None
         admitted = self.admitted_as(ConversationId(row.conversation_id), row.config_version, row.token_version, row.created_at)
-        return replace(admitted, quota=rule_states(row.quota))
+        return replace(admitted, quota=rule_states(row.quota), usable=row.usable(self.checked.application_id))
 
     def admitted_as(self, conversation_id: ConversationId, config_version: int, token_version: int, created_at: datetime) -> Admitted:
         access = self.checked.access

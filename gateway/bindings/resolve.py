@@ -47,7 +47,7 @@ class UsableApplication:
 
 @dataclass(frozen=True, slots=True)
 class Resolve:
-    """Reads and decrypts, in one round trip."""
+    """Reads, in one round trip, and decrypts."""
 
     db: Database
     vault: Vault
@@ -57,7 +57,11 @@ class Resolve:
         application that is switched off. Never gives an empty token. A disabled one takes nothing new; its runs are still looked up.
         """
         row = await rows.usable(self.db, application_id, conversation_id)
-        if row is None or row.backend_type != BackendType.LANGCHAIN or row.assistant_id is None:
+        return None if row is None else await self.opened(row)
+
+    async def opened(self, row: rows.UsableRow) -> UsableApplication | None:
+        """As `usable`, of a row that was read before."""
+        if row.backend_type != BackendType.LANGCHAIN or row.assistant_id is None:
             return None
         endpoint = await self._endpoint(row)
         if endpoint is None:
@@ -65,7 +69,7 @@ class Resolve:
         profile = profile_of(human_input=row.human_input)
         fingerprint = binding_fingerprint(row.base_url, row.assistant_id, profile)
         return UsableApplication(
-            application_id=application_id,
+            application_id=ApplicationId(row.application_id),
             enabled=row.enabled,
             endpoint=endpoint,
             profile=profile,

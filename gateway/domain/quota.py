@@ -1,4 +1,4 @@
-"""Quota as people are told of it: the rules that count a task, what is used, which of them is the tightest. Charging is SQL (admit_v2)."""
+"""Quota as people are told of it: the rules that count a task, what is used, which of them is the tightest. charge_quota_v1 charges."""
 
 import math
 import re

@@ -42,7 +42,11 @@ class Prepared:
 async def prepare(means: Means, admitted: Admitted) -> Prepared | NotSent:
     """What the fence needs, or why the run is released."""
     try:
-        application = await means.resolve.usable(admitted.application_id, admitted.conversation_id)
+        application = await (
+            means.resolve.opened(admitted.usable)
+            if admitted.usable is not None
+            else means.resolve.usable(admitted.application_id, admitted.conversation_id)
+        )
     except DatabaseTrouble:
         return before_fence(Reason.NOT_SENT)
     if application is None or not application.enabled:

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID
 
+from gateway.store.applications import UsableRow
 from gateway.store.database import Database, Params, Transaction
 from gateway.store.statements import statement
 
@@ -16,7 +17,7 @@ _ATTEMPT: Final = statement("admission.attempt")
 
 
 class Verdict(StrEnum):
-    """What admit_named_v1 and decide_v1 say. Only ADMITTED leaves rows behind; SUBMITTED found those of the same submission id."""
+    """What admit_v3 and decide_v1 say. Only ADMITTED leaves rows behind; SUBMITTED found those of the same submission id."""
 
     ADMITTED = "admitted"
     SUBMITTED = "submitted"
@@ -72,7 +73,10 @@ class SubmittedRow:
 
 @dataclass(frozen=True, slots=True)
 class AdmitRow:
-    """admit_named_v1's answer. `quota`: each rule that counts the task (see `quotas.UsedRow`); None: no rule does."""
+    """admit_v3's answer, and decide_v1's. `quota`: each rule that counts the task (see `quotas.UsedRow`); None: no rule does.
+
+    From `backend_type` on: what an admitted task needs of its application, read under admission's locks; decide_v1 does not tell it.
+    """
 
     verdict: str
     run_id: UUID | None
@@ -85,6 +89,35 @@ class AdmitRow:
     blocking_run_id: UUID | None
     blocked: str | None
     quota: list[dict[str, Any]] | None
+    backend_type: str | None = None
+    assistant_id: str | None = None
+    human_input: bool | None = None
+    base_url: str | None = None
+    token_ciphertext: bytes | None = field(default=None, repr=False)
+    token_key_id: str | None = None
+    thread_id: str | None = None
+    bound_fingerprint: bytes | None = None
+    binding_invalidated: bool | None = None
+
+    def usable(self, application_id: UUID) -> UsableRow | None:
+        """The application and the binding as they were admitted with; None where they were not told."""
+        if self.backend_type is None or self.base_url is None or self.config_version is None or self.token_version is None:
+            return None
+        return UsableRow(
+            application_id=application_id,
+            enabled=True,  # a disabled one admits nothing
+            backend_type=self.backend_type,
+            assistant_id=self.assistant_id,
+            human_input=bool(self.human_input),
+            config_version=self.config_version,
+            token_version=self.token_version,
+            token_ciphertext=self.token_ciphertext,
+            token_key_id=self.token_key_id,
+            base_url=self.base_url,
+            thread_id=self.thread_id,
+            bound_fingerprint=self.bound_fingerprint,
+            binding_invalidated=bool(self.binding_invalidated),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +145,7 @@ async def submitted(db: Database, params: Params) -> SubmittedRow | None:
 async def admit(tx: Transaction, params: Params) -> AdmitRow:
     """Run admission inside `tx`; the caller commits or rolls back by the verdict."""
     row = await tx.one(_ADMIT, AdmitRow, params)
-    assert row is not None, "admit_named_v1 gives one row"
+    assert row is not None, "admit_v3 gives one row"
     return row
 
 

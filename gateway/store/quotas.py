@@ -1,6 +1,6 @@
 """Quota rules as operators set them, each act and its audit entry in one commit.
 
-Charging is part of admission (admit_v2), returning a charge part of releasing a run.
+Charging is part of admission (charge_quota_v1), returning a charge part of releasing a run.
 """
 
 from dataclasses import dataclass

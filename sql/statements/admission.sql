@@ -1,33 +1,11 @@
 -- name: context
 -- Everything that the checks before admission ask about, in one read: caller, application, replay, conversation.
-select
-    acc.account_id,
-    acc.account_state,
-    acc.all_groups,
-    acc.account_roles,
-    acc.visible,
-    application_closed_v2(a.backend_type, a.enabled, p.enabled, a.token_ciphertext is not null) as closed,
-    a.token_ciphertext,
-    a.token_key_id,
-    s.run_id as submitted_run_id,
-    s.fingerprint as submitted_fingerprint,
-    s.conversation_id as submitted_conversation_id,
-    s.created_conversation as submitted_created_conversation,
-    coalesce(%(conversation_id)s::uuid, n.conversation_id) is not null as conversation_named,
-    c.conversation_id is not null as conversation_found,
-    b.code as blocked,
-    b.blocking_run_id,
-    moderation_chain_v1(a.application_id) as chain_id
-from access_v1(%(subject)s::text, %(groups)s::text[], %(application_id)s::uuid) acc
-left join application a on acc.visible and a.application_id = %(application_id)s::uuid
-left join provider p on p.provider_id = a.provider_id
-left join submission s on s.account_id = acc.account_id and s.application_id = a.application_id
-    and s.submission_id = %(submission_id)s::text
-left join conversation_alias n on n.account_id = acc.account_id and n.application_id = a.application_id
-    and n.client_thread = %(client_thread)s::text
-left join conversation c on c.account_id = acc.account_id and c.application_id = a.application_id
-    and c.conversation_id = coalesce(%(conversation_id)s::uuid, n.conversation_id) and c.deleted_at is null
-left join lateral conversation_block_v2(c.conversation_id) b on c.conversation_id is not null
+select account_id, account_state, all_groups, account_roles, visible, closed, token_ciphertext, token_key_id, submitted_run_id,
+    submitted_fingerprint, submitted_conversation_id, submitted_created_conversation, conversation_named, conversation_found,
+    blocked, blocking_run_id, chain_id
+from context_v1(
+    %(subject)s::text, %(groups)s::text[], %(application_id)s::uuid, %(submission_id)s::text, %(conversation_id)s::uuid,
+    %(client_thread)s::text)
 
 -- name: submitted
 -- The run of a submission, when there is one: what a refusal looks up once more.
@@ -37,18 +15,18 @@ where s.account_id = %(account_id)s::uuid and s.application_id = %(application_i
     and s.submission_id = %(submission_id)s::text
 
 -- name: admit
--- The admission transaction's one statement; the caller commits only the verdict admitted. The application may have been hidden from the
--- caller while a moderator thought.
-select case when m.verdict = 'admitted' and not acc.visible then 'not_found' else m.verdict end as verdict, m.run_id, m.conversation_id,
-    m.created_conversation, m.fingerprint, m.config_version, m.token_version, m.created_at, m.blocking_run_id, m.blocked, m.quota
-from access_v1(%(subject)s::text, %(claimed_groups)s::text[], %(application_id)s::uuid) acc
-cross join admit_named_v1(
+-- The admission transaction's one statement; the caller commits only the verdict admitted.
+select verdict, run_id, conversation_id, created_conversation, fingerprint, config_version, token_version, created_at, blocking_run_id,
+    blocked, quota, backend_type, assistant_id, human_input, base_url, token_ciphertext, token_key_id, thread_id, bound_fingerprint,
+    binding_invalidated
+from admit_v3(
+    %(subject)s::text, %(claimed_groups)s::text[],
     %(account_id)s::uuid, %(application_id)s::uuid, %(submission_id)s::text, %(fingerprint)s::bytea,
     %(conversation_id)s::uuid, %(new_conversation_id)s::uuid, %(title)s::text,
     %(run_id)s::uuid, %(attempt_token)s::uuid, %(correlation_id)s::uuid, %(item_id)s::uuid, %(text)s::text,
     %(groups)s::text[], %(max_per_user)s::integer, %(max_per_application)s::integer, %(lease_seconds)s::double precision,
     %(quota_zone)s::text, %(text_sha256)s::bytea, %(chain_id)s::uuid, %(providers)s::text[], %(versions)s::text[],
-    %(durations)s::double precision[], %(client_thread)s::text) m
+    %(durations)s::double precision[], %(client_thread)s::text)
 
 -- name: attempt
 -- What admission wrote for a run: versions pinned, and whether the row carries our attempt token.

@@ -26,7 +26,8 @@ where n.account_id = %(account_id)s::uuid and n.application_id = %(application_i
     and i.interrupt_id = %(interrupt_id)s::uuid
 
 -- name: decide
--- The transaction of a decision; the caller commits only the verdict admitted. Visibility as in admission.admit.
+-- The transaction of a decision; the caller commits only the verdict admitted. The application may have been hidden from the
+-- caller while a moderator thought.
 select case when m.verdict = 'admitted' and not acc.visible then 'not_found' else m.verdict end as verdict, m.run_id, m.conversation_id,
     m.created_conversation, m.fingerprint, m.config_version, m.token_version, m.created_at, m.blocking_run_id, m.blocked, m.quota
 from access_v1(%(subject)s::text, %(claimed_groups)s::text[], %(application_id)s::uuid) acc

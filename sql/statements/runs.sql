@@ -30,26 +30,9 @@ for update
 
 -- name: start
 -- dispatched -> running at RUN_STARTED, and the native run id as soon as it is known. Repeating it changes nothing.
-with moved as (
-    update run r set
-        execution = case when r.execution = 'dispatched' then 'running' else r.execution end,
-        started_at = coalesce(r.started_at, clock_timestamp()),
-        native_run_id = coalesce(r.native_run_id, %(native_run_id)s::text),
-        -- expired meanwhile, with nothing to be looked up by: now there is
-        attention = case when r.execution = 'unknown' and %(native_run_id)s::text is not null and r.native_run_id is null
-            then null else r.attention end,
-        next_lookup_at = case when r.execution = 'unknown' and %(native_run_id)s::text is not null and r.native_run_id is null
-            then clock_timestamp() + make_interval(secs => %(lookup_first_seconds)s::double precision) else r.next_lookup_at end,
-        updated_at = clock_timestamp()
-    where r.run_id = %(run_id)s::uuid and r.attempt_token = %(attempt_token)s::uuid
-        and r.execution = any (%(sources)s::text[])
-        and (r.started_at is null or (r.native_run_id is null and %(native_run_id)s::text is not null))
-    returning r.run_id, r.native_run_id, r.updated_at
-), noted as (
-    insert into evidence (run_id, kind, detail)
-    select m.run_id, 'started', jsonb_build_object('native_run_id_known', m.native_run_id is not null) from moved m
-)
-select m.updated_at from moved m
+select updated_at
+from start_v1(
+    %(run_id)s::uuid, %(attempt_token)s::uuid, %(native_run_id)s::text, %(lookup_first_seconds)s::double precision, %(sources)s::text[])
 
 -- name: release
 -- Proven never sent: the slots are free and the charge comes back, once.
@@ -68,62 +51,15 @@ select m.updated_at, refund_v1(array[m.run_id])::text as refunded from moved m
 
 -- name: settle
 -- One transaction for the end of a run: execution, evidence, snapshot, items. Guarded by the states, never by the lease; text of the
--- token holder is taken also when somebody else settled the execution first, and what it saw of a run that expired to unknown. Locks in
--- the fixed order: conversation, run.
-with held as (
-    select c.conversation_id from conversation c
-    where c.conversation_id = %(conversation_id)s::uuid and %(blocks)s::text is not null
-    for no key update
-), moved as (
-    update run r set
-        execution = case when r.execution = any (%(sources)s::text[]) then %(execution)s::text else r.execution end,
-        reason = case when r.execution = any (%(sources)s::text[]) then %(reason)s::text else r.reason end,
-        attention = case when r.execution = any (%(sources)s::text[]) then %(attention)s::text end,
-        unknown_at = case when %(execution)s::text = 'unknown' then coalesce(r.unknown_at, clock_timestamp()) else r.unknown_at end,
-        next_lookup_at = case
-            when %(execution)s::text = 'unknown' and %(attention)s::text is distinct from 'operator'
-                and can_be_looked_up_v1(coalesce(r.native_run_id, %(native_run_id)s::text), r.application_id)
-            then clock_timestamp() + make_interval(secs => %(lookup_first_seconds)s::double precision) end,
-        next_save_at = case when %(persistence)s::text = 'pending' then clock_timestamp() end,
-        persistence = case when r.persistence = any (%(persistence_sources)s::text[]) then %(persistence)s::text else r.persistence end,
-        user_slot = case when %(holds_slot)s::boolean then r.user_slot end,
-        application_slot = case when %(holds_slot)s::boolean then r.application_slot end,
-        lease_until = null,
-        lookup_claim = null,
-        started_at = coalesce(r.started_at, case when %(started)s::boolean then clock_timestamp() end),
-        native_run_id = coalesce(r.native_run_id, %(native_run_id)s::text),
-        finished_at = case when %(over)s::boolean then coalesce(r.finished_at, clock_timestamp()) else r.finished_at end,
-        updated_at = clock_timestamp()
-    where r.run_id = %(run_id)s::uuid and r.attempt_token = %(attempt_token)s::uuid
-        and (select count(*) from held) >= 0
-        and (r.execution = any (%(sources)s::text[])
-            or (%(late_text)s::boolean and r.execution = any (%(over_states)s::text[]) and r.persistence = any (%(persistence_sources)s::text[])))
-    returning r.run_id, r.conversation_id, r.sequence, r.execution, r.persistence, r.updated_at, r.finished_at
-), kept as (
-    insert into snapshot as s (run_id, revision, complete, body, sha256)
-    select m.run_id, 1, %(complete)s::boolean, %(body)s::bytea, %(sha256)s::bytea from moved m
-    where m.persistence = %(persistence)s::text and %(persistence)s::text <> 'none'
-    on conflict (run_id) do update set
-        revision = s.revision + 1, complete = excluded.complete, body = excluded.body, sha256 = excluded.sha256, updated_at = now()
-    where not s.complete
-), blocked as (
-    update conversation c set
-        blocked_reason = coalesce(c.blocked_reason, %(blocks)s::text), updated_at = now()
-    from moved m, held h
-    where c.conversation_id = m.conversation_id and h.conversation_id = m.conversation_id
-), noted as (
-    insert into evidence (run_id, kind, detail)
-    select m.run_id, %(evidence_kind)s::text, %(evidence_detail)s::jsonb from moved m
-)
-select m.execution, m.persistence, m.updated_at, m.finished_at,
-    case when m.execution = 'waiting' and %(interrupt_id)s::uuid is not null then
-        ask_v1(m.run_id, %(interrupt_id)s::uuid, %(native_interrupt_id)s::text, %(prompt_title)s::text, %(prompt_description)s::text,
-            %(comment_max_chars)s::integer, %(expires_at)s::timestamptz, %(digest)s::bytea)::text end as asked,
-    case when m.persistence = 'saved' and %(persistence)s::text = 'saved' then
-        write_items_v1(m.run_id, m.conversation_id, m.sequence,
-            %(positions)s::integer[], %(item_ids)s::uuid[], %(types)s::text[], %(texts)s::text[], %(completes)s::boolean[],
-            %(names)s::text[], %(statuses)s::text[], %(parents)s::integer[])::text end as written
-from moved m
+select execution, persistence, updated_at, finished_at, asked, written
+from settle_v1(
+    %(run_id)s::uuid, %(attempt_token)s::uuid, %(conversation_id)s::uuid, %(sources)s::text[], %(execution)s::text, %(reason)s::text,
+    %(attention)s::text, %(blocks)s::text, %(persistence_sources)s::text[], %(persistence)s::text, %(holds_slot)s::boolean,
+    %(over)s::boolean, %(late_text)s::boolean, %(over_states)s::text[], %(started)s::boolean, %(native_run_id)s::text,
+    %(lookup_first_seconds)s::double precision, %(complete)s::boolean, %(body)s::bytea, %(sha256)s::bytea, %(positions)s::integer[],
+    %(item_ids)s::uuid[], %(types)s::text[], %(texts)s::text[], %(completes)s::boolean[], %(names)s::text[], %(statuses)s::text[],
+    %(parents)s::integer[], %(evidence_kind)s::text, %(evidence_detail)s::jsonb, %(interrupt_id)s::uuid, %(native_interrupt_id)s::text,
+    %(prompt_title)s::text, %(prompt_description)s::text, %(comment_max_chars)s::integer, %(expires_at)s::timestamptz, %(digest)s::bytea)
 
 -- name: checkpoint
 -- What was seen so far of a live stream; only the token holder writes it, and only forward.

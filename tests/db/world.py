@@ -1,6 +1,6 @@
 """What the tests of accounts, applications and the command line start from: a provider, applications, people, runs in any state.
 
-Rows are made by the program's own functions (admit_v2, fence_v2), but for states that only a whole execution would bring.
+Rows are made by the program's own functions (admit_v3, fence_v2), but for states that only a whole execution would bring.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class World:
         return AccountId(found.account_id)
 
     async def admit(self, application_id: ApplicationId, *, subject: str = "alice", conversation_id: UUID | None = None) -> AdmittedRun:
-        """A reserved run, by admit_v2."""
+        """A reserved run, by admit_v3."""
         account_id, run_id, attempt_token, new_conversation_id = await self.account(subject), RunId(uuid4()), AttemptToken(uuid4()), uuid4()
         params = {
             "account_id": account_id,

@@ -20,8 +20,8 @@ COMMITS = {
     # a text that only the message of that commit holds
     "admission": b"COMMIT",
     "fence": b"fence_v2",
-    "native id": b"'started'",
-    "settle": b"write_items_v1",
+    "native id": b"start_v1",
+    "settle": b"settle_v1",
 }
 
 
@@ -85,7 +85,7 @@ async def test_admission_whose_database_stays_away_is_refused_and_runs_nothing(d
         application = await stack.application()
         ada = replica.client("ada")
         assert (await ada.get("/api/internal/me")).status_code == 200
-        proxy.fault = CutBeforeQuery(b"admit_named_v1")
+        proxy.fault = CutBeforeQuery(b"admit_v3")
         response = await ada.submit(application, "s1", "hello")
         assert (response.status_code, response.json()["code"]) == (503, "admission_unavailable")
         assert response.json()["retry"] == "same-submission"
@@ -132,7 +132,7 @@ async def test_an_outage_while_an_answer_is_settled_loses_nothing(database_url: 
     async with proxied(database_url) as (stack, proxy, replica):
         application = await stack.application()
         ada = replica.client("ada")
-        proxy.fault = CutBeforeQuery(b"write_items_v1")
+        proxy.fault = CutBeforeQuery(b"settle_v1")
         submitted = asyncio.create_task(ada.ask(application, "s1", "hello"))
         await proxy.struck.wait()
         refusals_before = proxy.connections
