@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench import admitting, moderating, nginx, parsing, relaying
+from bench import admitting, moderating, nginx, parsing, reading, relaying
 from bench.machine import choose_cores, describe, find_tool, pin_this_process, version_of
 from bench.report import Finding, as_json, as_text
 from bench.world import World, world
@@ -18,6 +18,7 @@ _MEASUREMENTS: Final[dict[str, Callable[[World, int], list[Finding]]]] = {
     "G3": lambda place, rounds: relaying.relay_alone(place, rounds=rounds),
     "G5": lambda place, rounds: relaying.full_against_nginx(place, rounds=rounds),
     "G8": lambda place, rounds: admitting.admissions(place, rounds=rounds),
+    "G12": lambda place, rounds: reading.reads(place, rounds=rounds),
     "full": lambda place, rounds: relaying.full_unpaced(place, rounds=rounds),
     "moderation": lambda place, rounds: moderating.moderation(place, rounds=rounds),
     "parser": lambda _, rounds: parsing.parser_alone(rounds=rounds),

@@ -122,7 +122,12 @@ async def new_application(database: Database, name: str, base_url: str) -> Appli
 
 def tokens(count: int) -> list[str]:
     """Bearer tokens of `count` users in two groups each."""
-    return [sign_token(_JWT_KEY, subject=f"user-{number}", groups=("staff", "reading")) for number in range(count)]
+    return [subject_token(f"user-{number}") for number in range(count)]
+
+
+def subject_token(subject: str) -> str:
+    """A bearer token of one user in two groups."""
+    return sign_token(_JWT_KEY, subject=subject, groups=("staff", "reading"))
 
 
 @contextlib.contextmanager
