@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -20,6 +20,10 @@ BATCH: Final = 200
 _PAUSE_SECONDS: Final = 0.5
 
 _log: Final[structlog.stdlib.BoundLogger] = structlog.get_logger("gateway.reconciler.retention")
+
+
+class _Remove(Protocol):
+    async def __call__(self, db: Database, *, days: int, after: int, limit: int) -> store.BatchRow: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,8 @@ class Retention:
         if self.deleted_days is not None:
             steps.append(self._erase)
         if self.evidence_days is not None:
-            steps += [self._evidence, self._verdicts]
+            steps.append(self._by_age("evidence", store.remove_evidence, self.evidence_days))
+            steps.append(self._by_age("moderation_verdict", store.remove_verdicts, self.evidence_days))
         if self.audit_days is not None:
             steps.append(self._audit)
         return steps
@@ -70,13 +75,18 @@ class Retention:
             self._tell(what, rows)
         return erased.conversations == limit
 
-    async def _evidence(self) -> bool:
-        assert self.evidence_days is not None
-        return self._tell("evidence", await store.remove_evidence(self.database, days=self.evidence_days, limit=BATCH))
+    def _by_age(self, what: str, remove: "_Remove", days: int) -> Callable[[], Awaitable[bool]]:
+        """A step that begins at the oldest row and remembers, for one round, how far it came."""
+        after = 0
 
-    async def _verdicts(self) -> bool:
-        assert self.evidence_days is not None
-        return self._tell("moderation_verdict", await store.remove_verdicts(self.database, days=self.evidence_days, limit=BATCH))
+        async def step() -> bool:
+            nonlocal after
+            batch = await remove(self.database, days=days, after=after, limit=BATCH)
+            self._tell(what, batch.removed)
+            after = batch.last or after
+            return batch.more
+
+        return step
 
     async def _audit(self) -> bool:
         assert self.audit_days is not None

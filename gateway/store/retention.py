@@ -22,6 +22,15 @@ class ErasedRow:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchRow:
+    """How many rows went, the id of the last that was looked at, and whether what follows it may be old, too."""
+
+    removed: int
+    last: int | None
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
 class _RemovedRow:
     removed: int
 
@@ -33,22 +42,24 @@ async def erase_conversations(db: Database, *, days: int, limit: int) -> ErasedR
     return row
 
 
-async def remove_evidence(db: Database, *, days: int, limit: int) -> int:
-    """Remove at most `limit` rows of evidence that are older than `days`; none of a run that is unresolved."""
-    return await _removed(db, _EVIDENCE, days, limit)
+async def remove_evidence(db: Database, *, days: int, after: int, limit: int) -> BatchRow:
+    """Of the `limit` rows of evidence that follow the one with id `after`, remove what is older than `days`; none of an unresolved run."""
+    return await _batch(db, _EVIDENCE, days, after, limit)
 
 
-async def remove_verdicts(db: Database, *, days: int, limit: int) -> int:
+async def remove_verdicts(db: Database, *, days: int, after: int, limit: int) -> BatchRow:
     """As `remove_evidence`, of moderators' verdicts."""
-    return await _removed(db, _VERDICTS, days, limit)
+    return await _batch(db, _VERDICTS, days, after, limit)
 
 
 async def prune_audit(db: Database, *, days: int, limit: int) -> int:
     """Take away at most `limit` of the oldest entries that are older than `days`, and 30 at least; the chain is verified from there on."""
-    return await _removed(db, _AUDIT, days, limit)
-
-
-async def _removed(db: Database, which: Statement, days: int, limit: int) -> int:
-    row = await db.one(which, _RemovedRow, {"days": days, "limit": limit})
+    row = await db.one(_AUDIT, _RemovedRow, {"days": days, "limit": limit})
     assert row is not None
     return row.removed
+
+
+async def _batch(db: Database, which: Statement, days: int, after: int, limit: int) -> BatchRow:
+    row = await db.one(which, BatchRow, {"days": days, "after": after, "limit": limit})
+    assert row is not None
+    return row

@@ -32,37 +32,51 @@ with due as (
 select (select count(*) from erased) as conversations, (select count(*) from items) as items, (select count(*) from snapshots) as snapshots
 
 -- name: remove_evidence
--- Evidence that is older than so many days, of runs that are over and resolved.
-with due as (
-    select e.evidence_id from evidence e
-    join run r on r.run_id = e.run_id
-    where e.at < clock_timestamp() - make_interval(days => %(days)s::integer)
-        and r.finished_at < clock_timestamp() - make_interval(days => %(days)s::integer)
-        and not run_is_unresolved_v1(r.execution, r.persistence, r.acknowledged_at, r.resolved_at)
+-- Evidence that is older than so many days, of runs that are over and resolved: what is of that among the next rows after a given one.
+-- Rows are in the order of their ids about as old as their ids say, so that the first batch without an old one is the last to look at; how
+-- much there is that is young does not matter.
+with seen as (
+    select e.evidence_id, e.at < clock_timestamp() - make_interval(days => %(days)s::integer) as old
+    from evidence e
+    where e.evidence_id > %(after)s::bigint
     order by e.evidence_id
     limit %(limit)s::integer
+), due as (
+    select e.evidence_id
+    from seen s
+    join evidence e on e.evidence_id = s.evidence_id
+    join run r on r.run_id = e.run_id
+    where s.old
+        and r.finished_at < clock_timestamp() - make_interval(days => %(days)s::integer)
+        and not run_is_unresolved_v1(r.execution, r.persistence, r.acknowledged_at, r.resolved_at)
     for update of e skip locked
 ), removed as (
     delete from evidence e using due d where e.evidence_id = d.evidence_id returning 1
 )
-select count(*) as removed from removed
+select (select count(*) from removed) as removed, max(s.evidence_id) as last, coalesce(bool_or(s.old), false) as more from seen s
 
 -- name: remove_verdicts
--- What moderators said, older than so many days; of runs only those that are over.
-with due as (
-    select v.verdict_id from moderation_verdict v
+-- What moderators said, older than so many days; of runs only those that are over. Batches as in remove_evidence.
+with seen as (
+    select v.verdict_id, v.at < clock_timestamp() - make_interval(days => %(days)s::integer) as old
+    from moderation_verdict v
+    where v.verdict_id > %(after)s::bigint
+    order by v.verdict_id
+    limit %(limit)s::integer
+), due as (
+    select v.verdict_id
+    from seen s
+    join moderation_verdict v on v.verdict_id = s.verdict_id
     left join run r on r.run_id = v.run_id
-    where v.at < clock_timestamp() - make_interval(days => %(days)s::integer)
+    where s.old
         and (v.run_id is null
             or (r.finished_at is not null
                 and not run_is_unresolved_v1(r.execution, r.persistence, r.acknowledged_at, r.resolved_at)))
-    order by v.verdict_id
-    limit %(limit)s::integer
     for update of v skip locked
 ), removed as (
     delete from moderation_verdict v using due d where v.verdict_id = d.verdict_id returning 1
 )
-select count(*) as removed from removed
+select (select count(*) from removed) as removed, max(s.verdict_id) as last, coalesce(bool_or(s.old), false) as more from seen s
 
 -- name: prune_audit
 -- The oldest entries of the audit trail, behind an anchor.

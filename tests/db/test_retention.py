@@ -118,12 +118,39 @@ async def test_evidence_goes_in_batches_oldest_first_and_recent_stays(database_o
     sql(
         url,
         "update run set finished_at = finished_at - interval '40 days'",
-        "insert into evidence (run_id, kind, at) select run_id, 'saved', now() - interval '30 days' from run, generate_series(1, 5)",
+        "insert into evidence (evidence_id, run_id, kind, at) overriding system value"
+        " select n, run_id, 'saved', now() - interval '30 days' from run, generate_series(-4, 0) n",
     )
     before = counts(url)["evidence"]
-    removed = [await retention.remove_evidence(database_on_each, days=20, limit=2) for _ in range(4)]
-    assert removed == [2, 2, 1, 0]
+    assert before > 7
+    after, removed = -100, []
+    for _ in range(4):
+        batch = await retention.remove_evidence(database_on_each, days=20, after=after, limit=2)
+        assert batch.last is not None
+        after = batch.last
+        removed.append((batch.removed, batch.more))
+    assert removed == [(2, True), (2, True), (1, True), (0, False)]
     assert counts(url)["evidence"] == before - 5
+    empty = await retention.remove_evidence(database_on_each, days=20, after=10**9, limit=2)
+    assert empty == retention.BatchRow(0, None, False)
+
+
+async def test_a_round_goes_on_behind_what_an_unresolved_run_keeps(database: Database, database_url: str) -> None:
+    async with Stack.over(database_url) as stack:
+        application, replica = await stack.application(), await stack.replica()
+        await said(replica, application, "over")
+        stack.upstream.use(Script(ag_ui=[Answer(frames=(*started(), *message("m1", "half")))]))
+        await said(replica, application, "stuck")
+    sql(
+        database_url,
+        "insert into evidence (run_id, kind) select run_id, 'looked_up' from run, generate_series(1, 250) where submission_id = 'stuck'",
+        "insert into evidence (run_id, kind) select run_id, 'looked_up' from run, generate_series(1, 3) where submission_id = 'over'",
+        "update evidence set at = at - interval '9 days'",
+        "update run set finished_at = finished_at - interval '9 days'",
+    )
+    await Retention(database, None, 7, None).round()
+    left = sql(database_url, "select r.submission_id, count(*) > 250 from evidence e join run r using (run_id) group by 1")
+    assert left == [("stuck", True)]
 
 
 async def appended(database: Database, number: int) -> None:
