@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench import admitting, moderating, nginx, parsing, reading, relaying
+from bench import admitting, capacity, growing, moderating, nginx, parsing, reading, relaying
 from bench.machine import choose_cores, describe, find_tool, pin_this_process, version_of
 from bench.report import Finding, as_json, as_text
 from bench.world import World, world
@@ -18,7 +18,11 @@ _MEASUREMENTS: Final[dict[str, Callable[[World, int], list[Finding]]]] = {
     "G3": lambda place, rounds: relaying.relay_alone(place, rounds=rounds),
     "G5": lambda place, rounds: relaying.full_against_nginx(place, rounds=rounds),
     "G8": lambda place, rounds: admitting.admissions(place, rounds=rounds),
+    "G9": lambda place, rounds: admitting.one_hot_application(place, rounds=rounds),
+    "G10": lambda place, _: growing.memory(place),
+    "G11": lambda place, rounds: admitting.two_replicas(place, rounds=rounds),
     "G12": lambda place, rounds: reading.reads(place, rounds=rounds),
+    "capacity": lambda place, _: capacity.capacity(place),
     "full": lambda place, rounds: relaying.full_unpaced(place, rounds=rounds),
     "moderation": lambda place, rounds: moderating.moderation(place, rounds=rounds),
     "parser": lambda _, rounds: parsing.parser_alone(rounds=rounds),

@@ -1,84 +1,72 @@
-"""G8: admissions a second from our own code, in turns with pgbench running the same SQL against the same server and the same rows.
+"""G8, G9, G11: admissions a second from our own code (bench.admission_client).
+
+The peer of G8 and G9 is pgbench running the same SQL against the same server and the same rows.
 
 "The same SQL": begin, admit_v3 with the same kinds of values, commit. pgbench sends it prepared; ours are not prepared, because
-they must pass a transaction pooler. The second row adds the read before it (admission.context) on both sides. Users and applications are
-drawn at random, as many as make contention rare; one quota rule for each user. The tables are emptied before every measurement.
+they must pass a transaction pooler. Users and applications are drawn at random, as many as make contention rare; one quota rule for each
+user. The tables are emptied before every measurement.
+
+G8's second row adds the read before it (admission.context) on both sides. G9 is G8 with one application: its row is locked from admission
+to the end of COMMIT. There, as for G11, somebody ends runs all the time, so that slots are free. G11 is two processes against one, and
+what they have admitted together once nothing more is.
 """
 
 import asyncio
 import hashlib
-import random
+import os
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Final
-from uuid import UUID, uuid4
+from uuid import uuid4
 
-import orjson
 import psycopg
-import uvloop
 
+from bench.admission_client import CLIENTS, GROUPS, SECONDS, Doing, Place
 from bench.machine import find_tool
 from bench.report import Better, Finding, Row, Skipped
-from bench.world import DENY_RULES, ENCRYPTION_KEY, TEXT, World, new_application
-from gateway.admission.admitting import Admitted, Checked
-from gateway.admission.chains import SettingsChain
-from gateway.admission.gate import Gate
-from gateway.admission.local_rules import LocalRules
-from gateway.admission.moderation import Moderation, Opinion, Passed, Provider, TextKind
-from gateway.admission.validation import parse_submission
-from gateway.bindings.vault import KeyRing, Vault
+from bench.world import TEXT, World, new_application
 from gateway.domain.ids import AccountId, ApplicationId
 from gateway.domain.limits import ActiveLimits
 from gateway.domain.quota import CalendarWindow, Scope, Window
-from gateway.identity.accounts import Access, AccessCheck, build_access
-from gateway.identity.tokens import Claims
 from gateway.store.database import Database
 from gateway.store.migrate import migrate
 from gateway.store.quotas import set_rule
 from gateway.store.statements import statement
 
-CLIENTS: Final = 8
-_SECONDS: Final = 4.0
 _USERS: Final = 5000
 _APPLICATIONS: Final = 400
-_USER_SLOTS: Final = 40
-_APPLICATION_SLOTS: Final = 200
-"""A round's admissions keep their slots: no more than it takes, because looking for a free one is part of what both sides measure."""
-_GROUPS: Final = ("reading", "staff")
-_EMPTY: Final = "truncate run, submission, conversation, item, quota_usage, quota_charge, evidence, snapshot, binding cascade"
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A migrated database with accounts numbered as `user-N`."""
-
-    url: str
-    accounts: list[AccountId]
-    applications: list[ApplicationId]
+_FULL_USERS: Final = 400
+_FULL_APPLICATIONS: Final = 100
+_FULL_LIMITS: Final = ActiveLimits(per_user=2, per_application=5)
+"""Where everything that may be admitted is: 500 runs, and users who have no slot left before that."""
+_NO_PGBENCH: Final = "there is no pgbench here (Debian: apt-get install postgresql-contrib or postgresql-15)"
+_END_RUNS: Final = """
+    update run set execution = 'released', user_slot = null, application_slot = null, lease_until = null, finished_at = clock_timestamp()
+    where user_slot is not null
+"""
+_EMPTY: Final = (
+    "truncate run, submission, conversation, item, quota_usage, quota_charge, evidence, snapshot, binding, moderation_verdict cascade"
+)
 
 
 def admissions(world: World, *, rounds: int) -> list[Finding]:
     """G8, and the variant with the read before it."""
     pgbench = find_tool("pgbench")
     if pgbench is None:
-        return [Skipped("G8", "there is no pgbench here (Debian: apt-get install postgresql-contrib or postgresql-15)")]
+        return [Skipped("G8", _NO_PGBENCH)]
     place = _prepare(world)
     findings: list[Finding] = []
-    for reading in (False, True):
-        script = world.folder / f"admit-{reading}.sql"
-        script.write_text(_script(reading=reading), encoding="utf-8")
-        ours: list[float] = []
-        peer: list[float] = []
-        for _ in range(rounds):
-            _empty(place)
-            ours.append(_our_rate(world, place, reading=reading))
-            _empty(place)
-            peer.append(_pgbench_rate(world, pgbench, place, script))
+    for doing in (Doing.ADMITTING, Doing.READING):
+        reading = doing is Doing.READING
+        ours, peer = _against_pgbench(world, pgbench, place, doing, rounds)
         findings.append(
             Row(
                 goal="G8+" if reading else "G8",
@@ -95,7 +83,123 @@ def admissions(world: World, *, rounds: int) -> list[Finding]:
     return findings
 
 
-def _prepare(world: World) -> _Place:
+def one_hot_application(world: World, *, rounds: int) -> list[Finding]:
+    """G9."""
+    pgbench = find_tool("pgbench")
+    if pgbench is None:
+        return [Skipped("G9", _NO_PGBENCH)]
+    place = _prepare(world).only(applications=1, accounts=_USERS)
+    with _runs_end(place):
+        ours, peer = _against_pgbench(world, pgbench, place, Doing.ADMITTING, rounds)
+    row = Row(
+        goal="G9",
+        what=f"admissions of one application at {CLIENTS} clients, fsync on",
+        unit="admissions/s",
+        ours=ours,
+        peer=peer,
+        peer_name="pgbench",
+        better=Better.HIGHER,
+        must=0.8,
+        aim=1.5,
+    )
+    return [row]
+
+
+def two_replicas(world: World, *, rounds: int) -> list[Finding]:
+    """G11. Everything may use both cores, for both sides: pinned to one, two processes would only share what one has."""
+    place = _prepare(world)
+    two: list[float] = []
+    one: list[float] = []
+    with _both_cores(world), _runs_end(place):
+        for round_number in range(rounds):
+            for rates, replicas in [(one, 1), (two, 2)][:: 1 if round_number % 2 else -1]:
+                _empty(place)
+                rates.append(sum(_ours(world, place, Doing.ADMITTING, replicas=replicas, pinned=False)))
+    row = Row(
+        goal="G11",
+        what=f"admissions of two replicas with {CLIENTS} clients each, against one; nothing is pinned",
+        unit="admissions/s",
+        ours=two,
+        peer=one,
+        peer_name="one replica",
+        better=Better.HIGHER,
+        must=1.0,
+        aim=1.6,
+        notes=[_overshoots(world, place)],
+    )
+    return [row]
+
+
+def _overshoots(world: World, place: Place) -> str:
+    """What two replicas admitted when nothing ends. Raises RuntimeError for one run too many, and when no limit was reached."""
+    few = replace(place.only(applications=_FULL_APPLICATIONS, accounts=_FULL_USERS), limits=_FULL_LIMITS)
+    with _both_cores(world):
+        _empty(place)
+        _ours(world, few, Doing.FILLING, replicas=2, pinned=False)
+    with psycopg.connect(place.url) as connection:
+        held = connection.execute("select account_id, application_id, conversation_id from run where user_slot is not null").fetchall()
+    users, applications, conversations = (Counter(row[column] for row in held) for column in range(3))
+    over = [*(n - _FULL_LIMITS.per_user for n in users.values()), *(n - _FULL_LIMITS.per_application for n in applications.values())]
+    over += [n - 1 for n in conversations.values()]
+    too_many = sum(n for n in over if n > 0)
+    full = sum(n == _FULL_LIMITS.per_application for n in applications.values())
+    if too_many or full < _FULL_APPLICATIONS / 2:
+        raise RuntimeError(f"{too_many} runs too many; {full} of {_FULL_APPLICATIONS} applications full")
+    users_full = sum(n == _FULL_LIMITS.per_user for n in users.values())
+    return (
+        f"overshoots: {too_many} of {len(held)} runs; full were {full} of {_FULL_APPLICATIONS} applications "
+        f"({_FULL_LIMITS.per_application} each) and {users_full} of {_FULL_USERS} users ({_FULL_LIMITS.per_user} each)"
+    )
+
+
+def _against_pgbench(world: World, pgbench: str, place: Place, doing: Doing, rounds: int) -> tuple[list[float], list[float]]:
+    script = world.folder / f"{doing}-{len(place.applications)}.sql"
+    script.write_text(_script(place, reading=doing is Doing.READING), encoding="utf-8")
+    ours: list[float] = []
+    peer: list[float] = []
+    for _ in range(rounds):
+        _empty(place)
+        ours += _ours(world, place, doing)
+        _empty(place)
+        peer.append(_pgbench_rate(world, pgbench, place, script))
+    return ours, peer
+
+
+@contextmanager
+def _runs_end(place: Place) -> Iterator[None]:
+    """Twenty times a second every run is over, so that limits of real size are not reached."""
+    over = threading.Event()
+
+    def ending() -> None:
+        with psycopg.connect(place.url, autocommit=True) as connection:
+            while not over.wait(0.05):
+                connection.execute(_END_RUNS)
+
+    thread = threading.Thread(target=ending)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextmanager
+def _both_cores(world: World) -> Iterator[None]:
+    """Postgres on both cores: processes that it makes meanwhile inherit that."""
+    pid, cores = world.postgres.server_pid, world.cores
+    if pid is None or cores.subject is None or cores.rest is None:
+        yield
+        return
+    os.sched_setaffinity(pid, {cores.subject, cores.rest})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(pid, {cores.rest})
+
+
+@cache
+def _prepare(world: World) -> Place:
     url = world.postgres.create_database("admissions")
     migrate(url)
     accounts = [AccountId(uuid4()) for _ in range(_USERS)]
@@ -111,7 +215,7 @@ def _prepare(world: World) -> _Place:
             connection.execute(f"create table {name} (n bigint primary key, id uuid not null)")
             connection.execute(f"insert into {name} select n, u from unnest(%s::uuid[]) with ordinality t (u, n)", (ids,))
         connection.execute("analyze")
-    return _Place(url, accounts, applications)
+    return Place(url, accounts, applications)
 
 
 async def _applications(url: str) -> list[ApplicationId]:
@@ -121,7 +225,7 @@ async def _applications(url: str) -> list[ApplicationId]:
         return [await new_application(database, f"app-{number}", "http://127.0.0.1:9") for number in range(_APPLICATIONS)]
 
 
-def _empty(place: _Place) -> None:
+def _empty(place: Place) -> None:
     with psycopg.connect(place.url, autocommit=True) as connection:
         connection.execute(_EMPTY)
         connection.execute("checkpoint")
@@ -130,12 +234,12 @@ def _empty(place: _Place) -> None:
 # --- pgbench ------------------------------------------------------------------------------------------------------------------------------
 
 
-def _script(*, reading: bool) -> str:
+def _script(place: Place, *, reading: bool) -> str:
     """The statements of sql/statements/admission.sql with their parameters in place."""
     account = "(select id from bench_account where n = :u)"
     application = "(select id from bench_application where n = :a)"
     fresh = "gen_random_uuid()"
-    groups = "array['" + "','".join(_GROUPS) + "']"
+    groups = "array['" + "','".join(GROUPS) + "']"
     values = {
         "subject": "'user-' || :u",
         "groups": groups,
@@ -153,8 +257,8 @@ def _script(*, reading: bool) -> str:
         "correlation_id": fresh,
         "item_id": fresh,
         "text": f"'{TEXT}'",
-        "max_per_user": str(_USER_SLOTS),
-        "max_per_application": str(_APPLICATION_SLOTS),
+        "max_per_user": str(place.limits.per_user),
+        "max_per_application": str(place.limits.per_application),
         "lease_seconds": "30",
         "quota_zone": "'UTC'",
         "text_sha256": r"'\x" + hashlib.sha256(TEXT.encode()).hexdigest() + "'",
@@ -168,108 +272,50 @@ def _script(*, reading: bool) -> str:
         text = re.sub(r"%\((\w+)\)s(::[\w ]+(?:\[\])?)?", lambda found: f"({values[found[1]]}){found[2] or ''}", statement(name).text)
         return " ".join(line for line in text.splitlines() if not line.startswith("--"))
 
-    lines = [rf"\set u random(1, {_USERS})", rf"\set a random(1, {_APPLICATIONS})"]
+    lines = [rf"\set u random(1, {len(place.accounts)})", rf"\set a random(1, {len(place.applications)})"]
     if reading:
         lines.append(filled("admission.context") + ";")
     return "\n".join([*lines, "begin;", filled("admission.admit") + ";", "commit;"]) + "\n"
 
 
-def _pgbench_rate(world: World, pgbench: str, place: _Place, script: Path) -> float:
-    command = [pgbench, "-n", "-M", "prepared", "-c", str(CLIENTS), "-j", "1", "-T", f"{_SECONDS:.0f}", "-f", str(script), place.url]
+def _pgbench_rate(world: World, pgbench: str, place: Place, script: Path) -> float:
+    command = [pgbench, "-n", "-M", "prepared", "-c", str(CLIENTS), "-j", "1", "-T", f"{SECONDS:.0f}", "-f", str(script), place.url]
     if world.cores.subject is not None:
         command = [sys.executable, "-c", "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])}); os.execv(sys.argv[2], sys.argv[2:])",
                    str(world.cores.subject), *command]  # fmt: skip
-    answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS + 60)
+    answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS + 60)
     rate = re.search(r"tps = ([\d.]+)", answer.stdout)
-    if answer.returncode or rate is None:
+    sent = re.search(r"actually processed: (\d+)", answer.stdout)
+    if answer.returncode or rate is None or sent is None:
         raise RuntimeError(f"pgbench failed: {answer.stderr[-2000:]}")
+    with psycopg.connect(place.url) as connection:
+        admitted = connection.execute("select count(*) from run").fetchone()
+    if admitted != (int(sent[1]),):
+        raise RuntimeError(f"pgbench sent {sent[1]} admissions, and {admitted} runs are there: refusals are cheaper")
     return float(rate[1])
 
 
 # --- ours ---------------------------------------------------------------------------------------------------------------------------------
 
 
-def _our_rate(world: World, place: _Place, *, reading: bool) -> float:
-    """In a process of its own on the subject's core: this one shares its core with Postgres."""
-    given = {"url": place.url, "accounts": [str(a) for a in place.accounts], "applications": [str(a) for a in place.applications]}
+def _ours(world: World, place: Place, doing: Doing, *, replicas: int = 1, pinned: bool = True) -> list[float]:
+    """Admissions a second of each of so many processes at once, on the subject's core: this process shares its core with Postgres."""
     path = world.folder / "place.json"
-    path.write_bytes(orjson.dumps(given))
-    core = "" if world.cores.subject is None else str(world.cores.subject)
-    command = [sys.executable, "-m", "bench.admitting", str(path), "reading" if reading else "admitting", core]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS + 60)
-    if answer.returncode:
-        raise RuntimeError(answer.stderr[-4000:])
-    return float(answer.stdout)
-
-
-def _gate(database: Database) -> Gate:
-    return Gate(
-        database=database,
-        vault=Vault(KeyRing([ENCRYPTION_KEY])),
-        access_check=AccessCheck(database, create_unknown=False),
-        moderation=Moderation(database, SettingsChain([LocalRules(DENY_RULES)]).chain_of, 5.0, time.monotonic),
-        limits=ActiveLimits(per_user=_USER_SLOTS, per_application=_APPLICATION_SLOTS),
-        lease_seconds=30.0,
-        quota_zone="UTC",
-        draining=lambda: False,
-    )
-
-
-async def _admit_for_a_while(place: _Place, *, reading: bool) -> float:
-    async with await Database.open(place.url, pool_min=CLIENTS, pool_max=CLIENTS) as database:
-        gate = _gate(database)
-        groups = frozenset(_GROUPS)
-        accesses = [
-            build_access(Claims(f"user-{number}", groups, operator=False), account, list(_GROUPS), [])
-            for number, account in enumerate(place.accounts, 1)
-        ]
-        admitted = 0
-
-        async def client(until: float) -> None:
-            nonlocal admitted
-            while time.perf_counter() < until:
-                outcome = await gate.admit(await _checked(gate, place, accesses, reading=reading))
-                assert isinstance(outcome, Admitted)
-                admitted += 1
-
-        async def clients(seconds: float) -> float:
-            nonlocal admitted
-            admitted = 0
-            began_at = time.perf_counter()
-            await asyncio.gather(*(client(began_at + seconds) for _ in range(CLIENTS)))
-            return admitted / (time.perf_counter() - began_at)
-
-        await clients(0.5)
-        return await clients(_SECONDS)
-
-
-async def _checked(gate: Gate, place: _Place, accesses: list[Access], *, reading: bool) -> Checked:
-    number = random.randrange(len(accesses))
-    application_id = random.choice(place.applications)
-    body = orjson.dumps({"submission_id": str(uuid4()), "text": TEXT})
-    if not reading:
-        passed = Passed(TextKind.MESSAGE, hashlib.sha256(TEXT.encode()).digest(), None, (Opinion(Provider.LOCAL, "bench", 0.0001),))
-        return Checked(accesses[number], application_id, parse_submission(body), passed)
-    checked = await gate.check(Claims(f"user-{number + 1}", frozenset(_GROUPS), operator=False), application_id, body)
-    assert isinstance(checked, Checked)
-    return checked
-
-
-def main(pin: Callable[[int | None], None]) -> None:
-    """The child of `_our_rate`: prints admissions a second."""
-    path, kind, core = sys.argv[1:4]
-    pin(int(core) if core else None)
-    given = orjson.loads(Path(path).read_bytes())
-    place = _Place(
-        given["url"],
-        [AccountId(UUID(text)) for text in given["accounts"]],
-        [ApplicationId(UUID(text)) for text in given["applications"]],
-    )
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        print(runner.run(_admit_for_a_while(place, reading=kind == "reading")))
-
-
-if __name__ == "__main__":
-    from bench.machine import pin_this_process
-
-    main(pin_this_process)
+    path.write_bytes(place.as_json())
+    cores = sorted({core for core in (world.cores.subject, None if pinned else world.cores.rest) if core is not None})
+    command = [sys.executable, "-m", "bench.admission_client", str(path), doing, ",".join(map(str, cores))]
+    children = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(replicas)]
+    try:
+        for child in children:
+            assert child.stdout is not None
+            if child.stdout.readline() != "ready\n":
+                raise RuntimeError("a process of ours did not come up; its words are above")
+        for child in children:
+            assert child.stdin is not None
+            child.stdin.write("go\n")
+            child.stdin.flush()
+        return [float(child.communicate(timeout=SECONDS + 60)[0]) for child in children]
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()

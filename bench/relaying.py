@@ -17,8 +17,8 @@ from bench.world import TEXT, World, gateway, governed, served, tokens, upstream
 
 PACE_MS: Final = 20
 _PACED_AT_ONCE: Final = 200
-_UNPACED_AT_ONCE: Final = 50
-_APPLICATIONS: Final = 20
+UNPACED_AT_ONCE: Final = 50
+APPLICATIONS: Final = 20
 """Admissions of one application wait for one another (its row is locked through the commit): that is goal G9, measured apart."""
 
 
@@ -64,10 +64,10 @@ def _bare_side(found: tuple[int, int]) -> Side:
 def relay_alone(world: World, *, rounds: int, runs: int = 1000) -> list[Finding]:
     """G3."""
     with upstream(world) as up, served(world, "relay", up) as relay, served(world, "passthrough", up) as passthrough:
-        ours, peer = in_turns([_bare_side(relay), _bare_side(passthrough)], at_once=_UNPACED_AT_ONCE, runs=runs, rounds=rounds)
+        ours, peer = in_turns([_bare_side(relay), _bare_side(passthrough)], at_once=UNPACED_AT_ONCE, runs=runs, rounds=rounds)
     row = Row(
         goal="G3",
-        what=f"relay and parse alone, {_UNPACED_AT_ONCE} at once, against starlette + httpx that parses nothing",
+        what=f"relay and parse alone, {UNPACED_AT_ONCE} at once, against starlette + httpx that parses nothing",
         unit="CPU s per 1000 runs",
         ours=[outcome.cpu_seconds_per_1000 for outcome in ours],
         peer=[outcome.cpu_seconds_per_1000 for outcome in peer],
@@ -84,9 +84,9 @@ def full_against_nginx(world: World, *, rounds: int, runs: int = 1000) -> list[F
     """G5, and what a full run costs when nothing is paced."""
     findings: list[Finding] = []
     with upstream(world, delay_ms=PACE_MS) as up:
-        through = governed(world, "paced", up, applications=_APPLICATIONS)
+        through = governed(world, "paced", up, applications=APPLICATIONS)
         with gateway(world, through) as found:
-            full = _full_side(found, through.request, _PACED_AT_ONCE)
+            full = full_side(found, through.request, _PACED_AT_ONCE)
             if nginx.version() is None:
                 findings.append(Skipped("G5", "there is no nginx here (Debian: apt-get install nginx-light)"))
             else:
@@ -99,13 +99,13 @@ def full_against_nginx(world: World, *, rounds: int, runs: int = 1000) -> list[F
 def full_unpaced(world: World, *, rounds: int, runs: int = 500) -> list[Finding]:
     """No goal of its own (G1 and G2 compare it with other gateways): a full run beside a pass-through that governs nothing."""
     with upstream(world) as up:
-        through = governed(world, "unpaced", up, applications=_APPLICATIONS)
+        through = governed(world, "unpaced", up, applications=APPLICATIONS)
         with gateway(world, through) as found, served(world, "passthrough", up) as passthrough:
-            full = _full_side(found, through.request, _UNPACED_AT_ONCE)
-            ours, peer = in_turns([full, _bare_side(passthrough)], at_once=_UNPACED_AT_ONCE, runs=runs, rounds=rounds)
+            full = full_side(found, through.request, UNPACED_AT_ONCE)
+            ours, peer = in_turns([full, _bare_side(passthrough)], at_once=UNPACED_AT_ONCE, runs=runs, rounds=rounds)
     row = Row(
         goal="full",
-        what=f"full runs, {_UNPACED_AT_ONCE} at once, against the pass-through of G3",
+        what=f"full runs, {UNPACED_AT_ONCE} at once, against the pass-through of G3",
         unit="CPU s per 1000 runs",
         ours=[outcome.cpu_seconds_per_1000 for outcome in ours],
         peer=[outcome.cpu_seconds_per_1000 for outcome in peer],
@@ -119,15 +119,13 @@ def full_unpaced(world: World, *, rounds: int, runs: int = 500) -> list[Finding]
 def full_cpu(world: World, *, rounds: int, runs: int = 500) -> list[float]:
     """CPU seconds of the gateway for 1000 full runs, round by round: what a part of a run is a share of."""
     with upstream(world) as up:
-        through = governed(world, "share", up, applications=_APPLICATIONS)
+        through = governed(world, "share", up, applications=APPLICATIONS)
         with gateway(world, through) as found:
-            [outcomes] = in_turns(
-                [_full_side(found, through.request, _UNPACED_AT_ONCE)], at_once=_UNPACED_AT_ONCE, runs=runs, rounds=rounds
-            )
+            [outcomes] = in_turns([full_side(found, through.request, UNPACED_AT_ONCE)], at_once=UNPACED_AT_ONCE, runs=runs, rounds=rounds)
     return [outcome.cpu_seconds_per_1000 for outcome in outcomes]
 
 
-def _full_side(found: tuple[int, int], request: Callable[[int, int, str, str], bytes], users: int) -> Side:
+def full_side(found: tuple[int, int], request: Callable[[int, int, str, str], bytes], users: int) -> Side:
     """Many users with one run each: a worker of the load is a user."""
     pid, port = found
     of_user = tokens(users)

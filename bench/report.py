@@ -74,7 +74,35 @@ class Skipped:
     why: str
 
 
-Finding = Row | Skipped
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number with no peer: what it is of, in words that a reader of the handbook knows."""
+
+    name: str
+    what: str
+    value: float
+    unit: str
+
+    @property
+    def shown(self) -> str:
+        """Three figures are as much as anybody should believe."""
+        digits = 0 if self.value >= 100 else 1 if self.value >= 10 else 2
+        return f"{self.value:,.{digits}f} {self.unit}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What something costs here, for whoever plans."""
+
+    goal: str
+    figures: Sequence[Figure]
+
+    def lines(self) -> list[str]:
+        """For people."""
+        return [self.goal, *[f"    {figure.what}: {figure.shown}" for figure in self.figures]]
+
+
+Finding = Row | Figures | Skipped
 
 
 def as_text(machine: dict[str, str], findings: Sequence[Finding]) -> str:
@@ -82,7 +110,7 @@ def as_text(machine: dict[str, str], findings: Sequence[Finding]) -> str:
     lines = [f"{name}: {value}" for name, value in machine.items()]
     for finding in findings:
         lines.append("")
-        lines += finding.lines() if isinstance(finding, Row) else [f"{finding.goal}  SKIPPED: {finding.why}"]
+        lines += [f"{finding.goal}  SKIPPED: {finding.why}"] if isinstance(finding, Skipped) else finding.lines()
     return "\n".join(lines)
 
 
