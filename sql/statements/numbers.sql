@@ -9,9 +9,7 @@ with held as materialized (
 ), open as materialized (
     select r.run_id, r.application_id, r.persistence, coalesce(r.unknown_at, r.finished_at, r.created_at) as since_at
     from run r
-    where (r.execution in ('reserved', 'dispatched', 'running', 'unknown', 'waiting')
-            or r.persistence in ('partial', 'pending', 'incomplete'))
-        and run_is_unresolved_v1(r.execution, r.persistence, r.acknowledged_at, r.resolved_at)
+    where run_is_unresolved_v1(r.execution, r.persistence, r.acknowledged_at, r.resolved_at)
 )
 select 'gateway_active_runs' as family, s.execution as label, count(h.execution)::double precision as value
 from unnest(%(slot_holding)s::text[]) as s (execution)
@@ -26,9 +24,7 @@ select 'gateway_unresolved_oldest_seconds', o.application_id::text, extract(epoc
 from open o group by o.application_id
 union all
 select 'gateway_attention_runs', null, count(*)
-from run r
-where r.attention = 'operator'
-    and (r.execution in ('reserved', 'dispatched', 'running', 'unknown', 'waiting') or r.persistence in ('partial', 'pending', 'incomplete'))
+from run r where r.attention = 'operator'
 union all
 select 'gateway_saving_backlog_runs', null, count(*) from open o where o.persistence = 'pending'
 union all

@@ -12,7 +12,10 @@ select
     extract(epoch from clock_timestamp() - min(r.finished_at) filter (where r.persistence = 'pending'))::double precision
         as oldest_pending_seconds
 from run r
-where r.execution in ('reserved', 'dispatched', 'running', 'unknown', 'waiting') or r.persistence in ('partial', 'pending', 'incomplete')
+where r.application_slot is not null
+    or run_is_unresolved_v1(r.execution, r.persistence, r.acknowledged_at, r.resolved_at)
+    or r.attention = 'operator'
+    or (r.execution = 'waiting' and r.answered_by is null)
 
 -- name: applications
 -- The same by application, those with the most under way first; of more than the limit those with the least are left out.
@@ -25,7 +28,7 @@ select
 from application a
 join provider p on p.provider_id = a.provider_id
 left join run r on r.application_id = a.application_id
-    and (r.execution in ('reserved', 'dispatched', 'running', 'unknown', 'waiting') or r.persistence in ('partial', 'pending', 'incomplete'))
+    and (r.application_slot is not null or run_is_unresolved_v1(r.execution, r.persistence, r.acknowledged_at, r.resolved_at))
 group by a.application_id, a.name, a.enabled, p.enabled
 order by active_runs desc, unresolved_runs desc, a.name
 limit %(limit)s::integer
