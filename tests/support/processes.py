@@ -27,6 +27,7 @@ class ReplicaProcess:
         self._listening = asyncio.get_running_loop().create_future()
         self._reading = asyncio.create_task(self._read())
         self.http = httpx.AsyncClient()
+        self.port = 0
 
     @property
     def log(self) -> str:
@@ -40,7 +41,7 @@ class ReplicaProcess:
     async def started(self) -> None:
         """Wait until it listens."""
         async with asyncio.timeout(START_SECONDS):
-            port = await self._listening
+            self.port = port = await self._listening
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
         await self.http.aclose()
         self.http = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=BEFORE_ANSWER_SECONDS, trust_env=False, limits=limits)

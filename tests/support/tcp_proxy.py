@@ -158,6 +158,10 @@ class TcpProxy:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def lead_to(self, target_port: int) -> None:
+        """New connections go to another port of the same host; live ones go on."""
+        self._target_port = target_port
+
     async def refuse(self) -> None:
         """Stop listening: new connections are refused, live ones go on."""
         if self._server is not None:
