@@ -81,10 +81,10 @@ class Opened:
             await self.page.set_viewport_size(PHONE)
             await self.page.screenshot(path=SHOTS / f"{name}-phone.png")
             await self.page.set_viewport_size(size)
-        if "dark" in EXTRA_SHOTS:
+        if "dark" in EXTRA_SHOTS and not await self.page.evaluate("() => matchMedia('(prefers-color-scheme: dark)').matches"):
             await self.page.emulate_media(color_scheme="dark")
             await self.page.screenshot(path=SHOTS / f"{name}-dark.png")
-            await self.page.emulate_media()
+            await self.page.emulate_media(color_scheme="light")
 
     async def check_access(self) -> None:
         """axe-core finds nothing serious."""

@@ -30,7 +30,7 @@ export function wordsOf(error) {
     return { ...words, text: "Your session is over.", next: "Sign in again in another tab, then do this again. What you wrote is kept.", signedOut: true };
   }
   const parts = [problem.detail];
-  if (problem.field && problem.rule) parts.push(`${problem.field}: ${problem.rule}.`);
+  if (problem.field && problem.rule) parts.push(`${problem.field}: ${problem.rule.replace(/\.?$/, ".")}`);
   else if (problem.field) parts.push(`It is about: ${problem.field}.`);
   return { ...words, text: parts.join(" "), next: NEXT[problem.retry] ?? "", runs: problem.runs ?? [] };
 }

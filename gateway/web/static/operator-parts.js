@@ -103,7 +103,8 @@ export function useLoaded(load, { everySeconds = 0 } = {}) {
  * A list that comes in pages.
  * @param {(cursor: string|null, signal: AbortSignal) => Promise<{next: string|null}>} fetchPage @param {string} member Where its rows are.
  * @returns {{rows: object[]|null, next: string|null, loading: boolean, problem: import("./operator-client.js").Words|null,
- *   more: () => Promise<void>, reload: () => Promise<void>}} `rows` is null before the first page.
+ *   more: () => Promise<void>, reload: () => Promise<void>, put: (row: object, id: string) => void}} `rows` is null before the first page;
+ *   `put` shows a row as it is now, in the place of the one with the same `id`.
  */
 export function usePages(fetchPage, member) {
   const desk = useDesk();
@@ -127,7 +128,8 @@ export function usePages(fetchPage, member) {
     load(null, []);
     return () => leaving.current.abort();
   }, []);
-  return { ...state, more: () => load(state.next, state.rows), reload: () => load(null, []) };
+  const put = (row, id) => setState((now) => ({ ...now, rows: now.rows.map((one) => (one[id] === row[id] ? row : one)) }));
+  return { ...state, more: () => load(state.next, state.rows), reload: () => load(null, []), put };
 }
 
 // ---- showing -------------------------------------------------------------------------------------------------------------------------
@@ -157,9 +159,14 @@ export function Loaded({ of, children }) {
  *   keyOf: (row: object) => string, empty: string}} props
  */
 export function PagedTable({ caption, columns, pages, keyOf, empty }) {
+  return html`<${Paged} pages=${pages} empty=${empty}>${(rows) => html`<${Table} caption=${caption} columns=${columns} rows=${rows} keyOf=${keyOf} />`}<//>`;
+}
+
+/** A list that comes in pages, however its rows are shown. @param {{pages: ReturnType<typeof usePages>, empty: string, children: (rows: object[]) => unknown}} props */
+export function Paged({ pages, empty, children }) {
   const { rows, next, loading, problem } = pages;
   return html`
-    ${rows && rows.length > 0 && html`<${Table} caption=${caption} columns=${columns} rows=${rows} keyOf=${keyOf} />`}
+    ${rows && rows.length > 0 && children(rows)}
     ${rows && rows.length === 0 && !loading && html`<p class="empty">${empty}</p>`}
     ${problem && html`<${Fault} words=${problem} again=${rows ? pages.more : pages.reload} />`}
     ${loading && html`<p class="faint" role="status">One moment …</p>`}
@@ -243,6 +250,12 @@ export function Dialog({ question, maxReason, close }) {
   const dialog = useRef(null);
   const said = useRef(null);
   useLayoutEffect(() => dialog.current.showModal(), []);
+  useEffect(() => {
+    const leave = () => dialog.current.close(); // a link in it leads elsewhere
+    addEventListener("hashchange", leave);
+    return () => removeEventListener("hashchange", leave);
+  }, []);
+  useEffect(() => dialog.current.querySelector("[role=alert]")?.scrollIntoView({ block: "nearest" }), [state.words]);
   const submit = async (event) => {
     event.preventDefault();
     if (state.busy) return; // a double Enter is one act

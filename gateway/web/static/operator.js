@@ -93,6 +93,7 @@ function Workspace({ place: { section, id, query } }) {
     // Whoever went somewhere else reads on there; the first page of a visit begins at its top.
     if (arrived.current) title.current.focus();
     arrived.current = true;
+    document.querySelector(".menu [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   }, [section.name, id]);
   return html`<div class="workspace">
     <nav class="menu" aria-label="Sections"><ul>
