@@ -25,6 +25,7 @@ from gateway.bindings.urls import normalise_base_url
 from gateway.domain.limits import ActiveLimits, StreamBounds
 from gateway.domain.problems import Refused
 from gateway.domain.text import is_storable
+from gateway.store.connection_url import is_connection_url
 
 KEY_BYTES: Final = 32
 """AES-256."""
@@ -134,6 +135,8 @@ def _is_jwt_key(value: SecretStr | None) -> SecretStr | None:
 def _is_database_url(value: SecretStr | None) -> SecretStr | None:
     if value is not None and not value.get_secret_value().startswith(("postgresql://", "postgres://")):
         raise ValueError("this is a connection URL that begins with postgresql://")
+    if value is not None and not is_connection_url(value.get_secret_value()):
+        raise ValueError("this URL cannot be read: it is postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with %XX for / @ : [ ] in a part")
     return value
 
 
@@ -419,8 +422,10 @@ def setting_docs() -> tuple[SettingDoc, ...]:
     return tuple(_doc(field) for field in Settings.model_fields.values())
 
 
-def load_settings(environ: Mapping[str, str], *, serving: bool = False) -> Settings:
-    """Read and check all settings. `serving`: also what only a server needs must be there.
+def load_settings(
+    environ: Mapping[str, str], *, serving: bool = False, also: Callable[[Settings], Iterable[Fault]] = lambda _: ()
+) -> Settings:
+    """Read and check all settings. `serving`: also what only a server needs must be there. `also`: finds what only trying can find.
 
     A variable wins over a file of that name in the secrets directory; an empty value counts as unset. Raises SettingsInvalid with every
     fault at once.
@@ -438,6 +443,8 @@ def load_settings(environ: Mapping[str, str], *, serving: bool = False) -> Setti
     for rule in _RULES + (_SERVING_RULES if serving else ()):
         if not faulty.intersection(rule.about) and not rule.holds(settings):
             faults.append(Fault(rule.about[0], rule.sentence))
+    told = {fault.name for fault in faults}
+    faults += [fault for fault in also(settings) if fault.name not in told]
     if faults:
         raise SettingsInvalid(faults)
     return settings

@@ -20,10 +20,6 @@ SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.37.0"
 _SHUTDOWN_SECONDS: Final = 3.0
 
 
-class TracingMissing(Exception):
-    """The extra `otel` is not installed."""
-
-
 @dataclass(frozen=True, slots=True)
 class Traces:
     """`record` takes finished spans and never waits: they are sent by a thread, in batches, and dropped when a collector is away."""
@@ -37,17 +33,25 @@ class Traces:
         await asyncio.wait({closing}, timeout=_SHUTDOWN_SECONDS)
 
 
-def open_traces(endpoint: str, *, service_version: str) -> Traces:
-    """Send spans to `endpoint`/v1/traces. Headers for it are OTEL_EXPORTER_OTLP_HEADERS, the exporter's own. Raises TracingMissing."""
+def traces_can_be_opened() -> bool:
+    """Whether the extra `otel` is installed."""
     try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.resources import Resource
-        from opentelemetry.sdk.trace import ReadableSpan
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
-        from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-        from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
+        import opentelemetry.exporter.otlp.proto.http.trace_exporter
+        import opentelemetry.sdk.trace  # noqa: F401 - looked for, not used
     except ImportError:
-        raise TracingMissing from None
+        return False
+    return True
+
+
+def open_traces(endpoint: str, *, service_version: str) -> Traces:
+    """Send spans to `endpoint`/v1/traces. Headers for it are OTEL_EXPORTER_OTLP_HEADERS, the exporter's own. Needs the extra."""
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+    from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
     resource = Resource({"service.name": "agent-governance-gateway", "service.version": service_version}, SCHEMA_URL)
     scope = InstrumentationScope("gateway", service_version, SCHEMA_URL)
     processor = BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces"))

@@ -13,10 +13,9 @@ from uuid import uuid4
 
 from starlette.types import ASGIApp
 
-from gateway import __version__
-from gateway.admission.chains import NONE, Chains, NamedModerator, parse_moderators
+from gateway.admission.chains import Chains, NamedModerator
 from gateway.admission.gate import Gate
-from gateway.admission.local_rules import LocalRules, RuleInvalid, RulesTooLarge
+from gateway.admission.local_rules import LocalRules
 from gateway.admission.moderation import Moderation, Moderator
 from gateway.admission.operator_chains import OperatorChains
 from gateway.admission.quota import Usage
@@ -27,13 +26,13 @@ from gateway.bindings.resolve import Resolve
 from gateway.bindings.vault import KeyRing, Vault
 from gateway.bindings.visible import VisibleApplications
 from gateway.domain.fault_points import At, pass_by
-from gateway.domain.problems import Refused
 from gateway.health import ReplicaHealth
 from gateway.http_client import HttpClient
 from gateway.identity.accounts import AccessCheck
 from gateway.identity.key_sets import FetchedKeys, KeySetIdentity
 from gateway.identity.tokens import ClaimNames, HmacIdentity, Identity, TokenChecks
 from gateway.metrics import Metrics
+from gateway.parts import local_rules_of, named_moderators_of, traces_of
 from gateway.reconciler.loop import Reconciler
 from gateway.reconciler.retention import Retention
 from gateway.runs.execute import Execute
@@ -56,7 +55,7 @@ from gateway.scraping import Scrape, measured, watch_loop
 from gateway.settings import Fault, Settings, SettingsInvalid
 from gateway.store import edge
 from gateway.store.database import Database
-from gateway.tracing import TracedExecution, Traces, TracingMissing, open_traces, traced
+from gateway.tracing import TracedExecution, Traces, traced
 from gateway.upstream.bridge import Bridge
 from gateway.upstream.lookup import BridgeLookup
 from gateway.upstream.native import Native
@@ -186,7 +185,7 @@ async def _ground(settings: Settings, identity: Identity | None, clock: Callable
         raise SettingsInvalid([Fault("DATABASE_URL", "it is needed to serve.")])
     if identity is None and settings.jwt_key is None and settings.jwks_url is None:
         raise SettingsInvalid([Fault("GATEWAY_JWT_KEY", "it, or GATEWAY_JWKS_URL, is needed to serve.")])
-    local_rules, named_moderators, traces = _local_rules(settings), _named_moderators(settings), _traces(settings)
+    local_rules, named_moderators, traces = local_rules_of(settings), named_moderators_of(settings), traces_of(settings)
     http_client = HttpClient(connect_seconds=settings.connect_seconds, trusted_hosts=settings.trusted_upstream_hosts)
     tasks, metrics = Tasks(), Metrics()
     return _Ground(
@@ -354,15 +353,6 @@ def _scrape(ground: _Ground, runs: _Runs, open_streams: Callable[[], int]) -> Sc
     )
 
 
-def _traces(settings: Settings) -> Traces | None:
-    if settings.otlp_endpoint is None:
-        return None
-    try:
-        return open_traces(settings.otlp_endpoint, service_version=__version__)
-    except TracingMissing:
-        raise SettingsInvalid([Fault("GATEWAY_OTLP_ENDPOINT", "traces need the extra otel, which is not installed.")]) from None
-
-
 def _identity(settings: Settings, http_client: HttpClient, tasks: Tasks, clock: Callable[[], float]) -> Identity:
     checks = TokenChecks(
         claim_names=ClaimNames(settings.jwt_subject_claim, settings.jwt_groups_claim, settings.jwt_roles_claim),
@@ -374,22 +364,3 @@ def _identity(settings: Settings, http_client: HttpClient, tasks: Tasks, clock: 
         return KeySetIdentity(FetchedKeys(http_client, settings.jwks_url, own=tasks.own, clock=clock), checks)
     assert settings.jwt_key is not None, "looked at before anything was opened"
     return HmacIdentity(settings.jwt_key.get_secret_value().encode(), checks)
-
-
-def _local_rules(settings: Settings) -> LocalRules:
-    rules: Sequence[str] = ()
-    try:
-        if settings.moderation_deny_file is not None:
-            rules = settings.moderation_deny_file.read_text(encoding="utf-8").splitlines()
-        return LocalRules(rules, secrets=settings.moderation_secrets == "refuse")
-    except (OSError, UnicodeDecodeError):
-        raise SettingsInvalid([Fault("GATEWAY_MODERATION_DENY_FILE", "it cannot be read as UTF-8 text.")]) from None
-    except (RuleInvalid, RulesTooLarge) as invalid:
-        raise SettingsInvalid([Fault("GATEWAY_MODERATION_DENY_FILE", f"{invalid}.")]) from None
-
-
-def _named_moderators(settings: Settings) -> Sequence[NamedModerator]:
-    try:
-        return parse_moderators(settings.moderation or (NONE,), settings.trusted_upstream_hosts)
-    except Refused as refused:
-        raise SettingsInvalid([Fault("GATEWAY_MODERATION", str(refused.extra["rule"]))]) from None

@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 from gateway.domain.ids import ApplicationId
 from gateway.domain.limits import ActiveLimits
 from gateway.domain.problems import Code, Refused
-from gateway.domain.quota import RuleState, Scope, rule_states, tightest
+from gateway.domain.quota import RuleState, Scope, rule_states, tightest, tightest_first
 from gateway.domain.times import rfc3339
 from gateway.identity.accounts import Access
 from gateway.json_shapes import Time
@@ -65,11 +65,7 @@ class Usage:
             "quota_zone": self.quota_zone,
         }
         row = await rows.usage(self.db, params)
-        states = list(rule_states(row.quota))
-        shown: list[QuotaJson] = []
-        while (speaker := tightest(states)) is not None:
-            shown.append(quota_json(speaker))
-            states.remove(speaker)
+        shown = [quota_json(state) for state in tightest_first(rule_states(row.quota))]
         return {
             "unlimited": not shown,
             "quotas": shown,

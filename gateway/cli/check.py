@@ -21,6 +21,7 @@ from gateway.cli.upstream_check import capabilities_check
 from gateway.http_client import HttpClient
 from gateway.identity.key_sets import fetch_key_set
 from gateway.identity.tokens import ClaimNames, sign_token
+from gateway.parts import faults_of_parts
 from gateway.settings import Settings, load_settings
 from gateway.store import applications as rows
 from gateway.store import migrate as runner
@@ -36,7 +37,7 @@ _AT_ONCE: Final = 8
 
 async def check(args: Namespace, output: Output) -> int:
     """Print a line for each thing; exit status 1 when one is not well. Raises SettingsInvalid with every fault of the settings."""
-    settings = load_settings(output.environ, serving=True)
+    settings = load_settings(output.environ, serving=True, also=faults_of_parts)
     database = await _database(settings)
     findings = [Finding("settings", True, "valid"), *await _identity(settings), *database]
     if all(finding.ok for finding in database):

@@ -133,11 +133,15 @@ def rule_states(rows: Iterable[Mapping[str, Any]] | None) -> tuple[RuleState, ..
     return tuple(RuleState.of(row) for row in rows or ())
 
 
+def tightest_first(states: Sequence[RuleState]) -> tuple[RuleState, ...]:
+    """In the order in which they speak: those without room, the one that is full for longest first; then by the least that is left."""
+
+    def key(state: RuleState) -> tuple[bool, int, int]:
+        return state.has_room, state.remaining if state.has_room else 0, -(state.wait_seconds or 0)
+
+    return tuple(sorted(states, key=key))
+
+
 def tightest(states: Sequence[RuleState]) -> RuleState | None:
-    """The rule that speaks: of those without room the one that is full for longest, else the one with the least left."""
-    if not states:
-        return None
-    full = [state for state in states if not state.has_room]
-    if full:
-        return max(full, key=lambda state: state.wait_seconds or 0)
-    return min(states, key=lambda state: (state.remaining, -(state.wait_seconds or 0)))
+    """The rule that speaks for all; None where no rule counts."""
+    return next(iter(tightest_first(states)), None)

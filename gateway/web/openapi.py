@@ -15,6 +15,7 @@ from gateway.web import words
 from gateway.web.call import Anybody, Group, RouteSpec, refusals
 from gateway.web.negotiation import Answer
 from gateway.web.problems import MEDIA_TYPE, OVERLOADED, ProblemJson
+from gateway.web.rate_limit import MAX_POLICIES
 
 Schema = dict[str, Any]
 
@@ -25,7 +26,7 @@ _HEADERS: Final[Mapping[str, Schema]] = {
     "X-Request-Id": {"description": "Names this request in the log.", "required": True, "schema": {"type": "string"}},
     "Retry-After": {"description": "Seconds to wait.", "required": True, "schema": {"type": "string", "pattern": "^[0-9]+$"}},
     "RateLimit-Policy": {
-        "description": "The rules of quota that count this task, by draft-ietf-httpapi-ratelimit-headers.",
+        "description": f"Rules of quota that count this task, the tightest {MAX_POLICIES} (draft-ietf-httpapi-ratelimit-headers).",
         "required": False,
         "schema": {"type": "string"},
     },

@@ -19,7 +19,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from gateway import metrics
 from gateway.domain.trace_context import parse
-from gateway.tracing import TracingMissing, open_traces
+from gateway.parts import traces_of
+from gateway.settings import Settings, SettingsInvalid
 from tests.support.raw_http import Connection, GoneError, read_body, read_head, send
 from tests.support.scripted_upstream import Answer, Script, finished, gate, message, started
 from tests.support.stack import Client, Replica, Stack
@@ -229,8 +230,8 @@ async def test_a_run_is_one_trace_at_a_collector_and_holds_no_content(database_u
 
 def test_traces_without_their_extra_are_a_fault_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
-    with pytest.raises(TracingMissing):
-        open_traces("http://127.0.0.1:1", service_version="0")
+    with pytest.raises(SettingsInvalid, match="GATEWAY_OTLP_ENDPOINT: traces need the extra otel"):
+        traces_of(Settings(otlp_endpoint="http://127.0.0.1:1"))
 
 
 def test_without_an_endpoint_nothing_of_it_is_imported() -> None:

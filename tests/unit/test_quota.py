@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from gateway.domain.quota import CalendarWindow, RuleState, Scope, Window, rule_states, tightest
+from gateway.domain.quota import CalendarWindow, RuleState, Scope, Window, rule_states, tightest, tightest_first
 
 DAY = 86_400
 
@@ -85,3 +85,4 @@ def test_the_rule_that_is_full_for_longest_speaks_else_the_one_with_the_least_le
     slower = row(limit=2, wait=99.0)
     assert tightest([narrow, slower]) == slower
     assert tightest([row(has_room=False, wait=None), full]) == full
+    assert tightest_first([wide, full, narrow, fuller]) == (fuller, full, narrow, wide)
