@@ -1,9 +1,10 @@
 """The chat page in a real browser, over a real gateway with a scripted agent: each state that a person can meet, and what they do then."""
 
+import asyncio
 from uuid import uuid4
 
 import pytest
-from playwright.async_api import Request, expect
+from playwright.async_api import Request, Route, expect
 
 from tests.browser.served import PHONE, Served, Visit, beginning, body_of, in_three_parts
 from tests.support.scripted_upstream import event, failed, finished, gate, message, started
@@ -44,11 +45,11 @@ async def test_the_demo_signs_in_and_out(served: Served) -> None:
         await visit.page.get_by_role("button", name="ada").click()
         await expect(visit.text).to_be_visible()
         assert "session" not in await visit.page.evaluate("() => document.cookie")
-        await expect(visit.page.get_by_role("link", name="Operator's console")).to_have_count(0)
+        await expect(visit.page.get_by_role("link", name="Console")).to_have_count(0)
         await visit.page.get_by_role("button", name="Sign out").click()
         await expect(visit.page.get_by_role("heading", name="Sign in")).to_be_visible()
         await visit.page.get_by_role("button", name="olga").click()
-        await visit.page.get_by_role("link", name="Operator's console").click()
+        await visit.page.get_by_role("link", name="Console").click()
         await expect(visit.page).to_have_url(f"{served.base_url}/operator")
 
 
@@ -108,10 +109,18 @@ async def test_o06_o07_a_double_enter_and_a_broken_connection_send_once(visit: V
     )
     await expect(visit.page.locator(".assistant .body")).to_have_text("It goes")
     assert len(sent) == 1
-    other = await visit.another_tab()
-    await other.page.goto("about:blank")
-    await other.page.bring_to_front()
-    await visit.page.bring_to_front()
+    for seen in ("hidden", "visible", "hidden", "visible"):
+        await visit.page.evaluate(
+            """seen => {
+              Object.defineProperty(document, "visibilityState", { value: seen, configurable: true });
+              document.dispatchEvent(new Event("visibilitychange"));
+            }""",
+            seen,
+        )
+    await visit.text.fill("another")
+    await visit.page.keyboard.press("Enter")  # while the first is being answered
+    await expect(visit.text).to_have_value("another")
+    await visit.text.fill("")
     assert len(sent) == 1
     # The way in breaks, and comes back: the stream is opened again, nothing is sent again.
     await visit.served.way_in.refuse()
@@ -189,9 +198,75 @@ async def test_refusals_say_what_to_do_and_give_the_message_back(visit: Visit) -
     await visit.check_access()
 
 
+async def test_busy_elsewhere_leads_to_what_is_being_answered(visit: Visit) -> None:
+    visit.served.answer("long", *beginning("It goes "), gate("long"), event("TEXT_MESSAGE_END", messageId="m1"), finished())
+    await visit.send("long")
+    await expect(visit.page.locator(".assistant .body")).to_have_text("It goes")
+    await visit.page.get_by_role("button", name="New conversation").click()
+    await visit.send("meanwhile")
+    await expect(visit.page.locator("#notice")).to_contain_text("You have as many active runs as are allowed at once")
+    await expect(visit.text).to_have_value("meanwhile")
+    await visit.shot("busy")
+    await visit.page.get_by_role("button", name="Show what is being answered").click()
+    await expect(visit.page.locator("#transcript .body")).to_have_text(["long", "It goes"])
+    visit.served.stack.upstream.release("long")
+    await visit.ready()
+    assert await visit.runs() == [("succeeded", "saved")]
+
+
+async def test_an_answer_is_not_read_aloud_piece_by_piece_and_nothing_moves_for_who_wants_it_still(served: Served) -> None:
+    async with served.visit(reduced_motion="reduce") as visit:
+        await visit.open()
+        pieces = [event("TEXT_MESSAGE_CONTENT", messageId="m1", delta=f"word {n} ") for n in range(40)]
+        visit.served.answer(
+            "words", *beginning(), *pieces[:20], gate("words"), *pieces[20:], event("TEXT_MESSAGE_END", messageId="m1"), finished()
+        )
+        await visit.page.evaluate(
+            """() => {
+              window.said = [];
+              const announcer = document.getElementById("announcer");
+              const noting = new MutationObserver(() => said.push(announcer.textContent));
+              noting.observe(announcer, { childList: true, characterData: true, subtree: true });
+            }"""
+        )
+        await visit.send("words")
+        await expect(visit.page.locator(".assistant .body")).to_contain_text("word 19")
+        moving = "node => [getComputedStyle(node).animationName, getComputedStyle(node, '::before').animationName]"
+        assert await visit.page.locator(".typing i").first.evaluate(moving) == ["none", "none"]
+        visit.served.stack.upstream.release("words")
+        await expect(visit.page.locator(".assistant .body")).to_contain_text("word 39")
+        await visit.ready()
+        assert await visit.page.evaluate("() => said") == ["Message sent.", "The answer is complete."]
+        # What changes with each piece is in no live region.
+        live = "[aria-live], [role=log], [role=status], [role=alert]"
+        assert (
+            await visit.page.locator("#transcript").evaluate("(node, live) => node.closest(live) ?? node.querySelector(live)", live) is None
+        )
+
+
+async def test_a_conversation_that_takes_its_time_to_open_says_so(visit: Visit) -> None:
+    await visit.send("hello")
+    await visit.ready()
+    held = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await held.wait()
+        await route.continue_()
+
+    await visit.page.route("**/items?*", hold)
+    await visit.page.get_by_role("button", name="New conversation").click()
+    await visit.page.locator("#conversations button").first.click()
+    await expect(visit.page.locator("#scroller")).to_contain_text("One moment")
+    await expect(visit.page.get_by_role("button", name="Send", exact=True)).to_be_disabled()
+    await visit.shot("opening")
+    held.set()
+    await expect(visit.page.locator(".message .body").first).to_have_text("hello")
+    await visit.ready()
+
+
 async def test_moderation_refuses_and_the_message_can_be_changed(visit: Visit) -> None:
     await visit.send("Buy contraband for me")
-    await expect(visit.page.locator("#notice")).to_contain_text("Change it")
+    await expect(visit.page.locator("#notice")).to_contain_text("was not taken, and cost nothing. It breaks this service's rules")
     await expect(visit.text).to_have_value("Buy contraband for me")
     await expect(visit.shown).to_have_count(0)
     await visit.shot("moderation")
@@ -218,6 +293,7 @@ async def test_the_page_follows_what_an_operator_decides(visit: Visit) -> None:
     await visit.send("lost")
     await expect(visit.page.get_by_role("button", name="Refresh status")).to_be_visible()
     await expect(visit.page.locator(".assistant")).to_contain_text("I have")
+    await expect(visit.page.locator("#conversations .mark")).to_have_text("outcome not known yet")
     await visit.shot("unknown")
     await visit.check_access()
     await operator(visit, "failed")
@@ -249,6 +325,7 @@ async def test_d9b_an_answer_that_cannot_be_saved_stays_on_the_page_until_it_is(
         await expect(visit.page.locator("#notice")).to_contain_text("saved")
         await expect(visit.page.locator(".assistant .body")).to_have_text("Not to be saved.")
         await expect(visit.page.get_by_role("button", name="Send", exact=True)).to_be_disabled()
+        await expect(visit.page.locator("#conversations .mark")).to_have_text("being saved")
         await visit.shot("saving")
     finally:
         await visit.sql("drop trigger refuse_item on item")
@@ -278,6 +355,31 @@ async def test_a_question_is_answered_once_by_keyboard(served: Served) -> None:
         await visit.shot("approved")
 
 
+async def test_a_question_in_any_words_stays_text_and_its_comment_is_moderated(served: Served) -> None:
+    asked = served.native.prompt
+    served.native.prompt = {**asked, "title": f"Delete? {INJECTION}", "description": f"{INJECTION}\n[x](javascript:alert(1))"}
+    try:
+        async with served.visit(human_input=True) as visit:
+            await visit.open()
+            await visit.send("please")
+            question = visit.page.locator("#question")
+            await expect(question.get_by_role("button", name="Approve")).to_be_enabled()
+            await expect(question.get_by_role("heading")).to_have_text(f"Delete? {INJECTION}")
+            await expect(question.locator(".question-text")).to_contain_text("[x](javascript:alert(1))")
+            assert await question.locator("img, script, a").count() == 0
+            await question.get_by_label("Comment").fill("contraband")
+            await question.get_by_role("button", name="Reject").click()
+            await expect(question.get_by_role("alert")).to_contain_text("was not taken, and cost nothing")
+            await visit.shot("comment-refused")
+            await question.get_by_label("Comment").fill(INJECTION)
+            await question.get_by_role("button", name="Reject").click()
+            await expect(question).to_be_hidden()
+            await expect(visit.page.locator(".assistant").last).to_contain_text("Done: reject")
+            assert await visit.page.title() != "taken"
+    finally:
+        served.native.prompt = asked
+
+
 async def test_a_question_expires(served: Served) -> None:
     async with served.visit(human_input=True) as visit:
         await visit.open()
@@ -293,6 +395,7 @@ async def test_a_question_expires(served: Served) -> None:
         await visit.shot("expired")
         await visit.page.reload()
         await expect(visit.page.locator("#question")).to_contain_text("The time for this decision is over")
+        await expect(visit.page.locator("#conversations .mark")).to_have_text("its time is over")
 
 
 async def test_5000_items_open_at_the_end_and_older_ones_come_on_scrolling(visit: Visit) -> None:

@@ -1,6 +1,7 @@
 """gateway-client.js by itself, in a real browser against a real gateway: what a page of somebody else's may build on."""
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -67,6 +68,30 @@ async def test_polling_is_bounded_by_what_the_gateway_says_and_keeps_the_items(v
     seen = await visit.page.evaluate(FOLLOW, submission(visit, "polled"))
     assert (seen[-1]["type"], seen[-1]["run"]["persistence"]) == ("end", "incomplete")
     assert [item["text"] for event in seen if event["type"] == "items" for item in event["items"]][-1] == "So far"
+
+
+async def test_looking_at_a_run_that_does_not_end_is_over_after_a_while(visit: Visit) -> None:
+    """Thirty looks, as far apart as the gateway says; then it is for a person to look again."""
+    await visit.page.clock.install()
+    await visit.page.evaluate(
+        """async () => {
+          const { GatewayClient } = await import("/static/gateway-client.js");
+          const asked = (window.asked = []);
+          const run = { run_id: "r", execution: "unknown", poll_after_seconds: 30, snapshot: null };
+          const client = new GatewayClient({ fetch: async () => (asked.push(Date.now()), Response.json(run)) });
+          (async () => {
+            for await (const event of client.poll("app", "r", new AbortController().signal)) window.last = event;
+            window.over = true;
+          })();
+        }"""
+    )
+    while not await visit.page.evaluate("() => window.over"):
+        await visit.page.clock.fast_forward(30_000)
+    times = await visit.page.evaluate("() => asked")
+    assert len(times) == 30
+    assert all(later - earlier >= 30_000 for earlier, later in pairwise(times))
+    last = await visit.page.evaluate("() => last")
+    assert (last["type"], last["settled"], last["run"]["execution"]) == ("end", False, "unknown")
 
 
 async def test_leaving_stops_nothing_and_the_run_is_watched_from_its_beginning(visit: Visit) -> None:

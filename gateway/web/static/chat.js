@@ -360,6 +360,7 @@ async function happened(event, sent, signal) {
 
 function heard(run, { message, decision }) {
   const first = state.run?.run_id !== run.run_id;
+  const marked = !first && stageOf(state.run) === stageOf(run);
   state.run = run;
   if (message) {
     // Answered: from here on the run speaks for the message.
@@ -375,11 +376,14 @@ function heard(run, { message, decision }) {
     state.conversation = { conversation_id: run.conversation_id, title, active_run: run, blocked: "run_active" };
     remember();
   }
-  if (first) {
-    tabs.postMessage(run.conversation_id);
-    loadConversations().then(drawSoon);
-  }
+  if (first) tabs.postMessage(run.conversation_id);
+  if (!marked) loadConversations().then(drawSoon);
   say(runNotice(run));
+}
+
+/** What the list of conversations says of a run that is under way. */
+function stageOf(run) {
+  return run.execution === "unknown" || run.persistence === "pending" ? `${run.execution} ${run.persistence}` : "";
 }
 
 /** The run is over, or looking at it is. Items as they were saved come over what was seen; nothing that was seen is lost. */
@@ -444,9 +448,9 @@ function refused(problem, { message, decision }) {
   if (decision) {
     if (answered) decisions.drop(decision.submissionId);
     if (problem.code === "interrupt_expired") state.expired = true;
-    else state.decisionProblem = problem.detail;
+    else state.decisionProblem = problemNotice(problem).text;
     if (problem.code === "interrupt_not_pending") setTimeout(lookAgain);
-    return announce(problem.detail);
+    return announce(state.decisionProblem || problem.detail);
   }
   state.run = problem.run_id ? { run_id: problem.run_id } : null;
   say(problemNotice(problem));

@@ -23,7 +23,7 @@ function Bar({ state, act }) {
     ${inside && html`<button id="toggle" class="quiet" type="button" aria-expanded=${String(state.sideOpen)} aria-controls="side" onClick=${act.toggleSide}>Menu</button>`}
     <h1>Agents</h1>
     ${inside && html`<p id="who" class="who">${state.me.subject}</p>`}
-    ${inside && state.me.operator && html`<a class="button" href="/operator">Operator's console</a>`}
+    ${inside && state.me.operator && html`<a class="button" href="/operator">Console</a>`}
     ${inside && state.demo && html`<button id="sign-out" class="quiet" type="button" onClick=${act.signOut}>Sign out</button>`}
   </header>`;
 }
@@ -93,6 +93,7 @@ function Side({ state, act }) {
 
 function markOf({ blocked, active_run: run }) {
   if (run?.execution === "unknown") return "outcome not known yet";
+  if (Date.parse(run?.interrupt?.expires_at) <= Date.now()) return "its time is over";
   return { run_active: "being answered", save_pending: "being saved", waiting_for_decision: "waits for you" }[blocked] ?? "needs attention";
 }
 
@@ -100,6 +101,7 @@ function Messages({ state, act }) {
   const app = state.apps.find((one) => one.app_id === state.appId);
   const shown = state.entries.slice(state.from, state.from + SHOWN);
   return html`<div id="scroller" class="scroller" tabindex="0" role="region" aria-label="Messages" onScroll=${act.scrolled}>
+    ${state.entries.length === 0 && state.opening && html`<p class="faint earlier" role="status">One moment …</p>`}
     ${state.entries.length === 0 && !state.opening && html`<div class="welcome">
       <p class="welcome-name">${app ? app.name : "There is no application that you may use. Ask an operator."}</p>
       ${app?.description && html`<p>${app.description}</p>`}

@@ -71,6 +71,8 @@ export function problemNotice(problem) {
   switch (problem.code) {
     case "unauthenticated":
       return notice("You are signed out. Sign in; your message is kept.", true, "sign-in");
+    case "moderation_refused":
+      return notice(`The message was not taken, and cost nothing. ${problem.advice ?? "Change it and send it again."}`, true);
     case "conversation_blocked":
     case "binding_invalidated":
     case "task_already_done":
