@@ -6,8 +6,9 @@ from uuid import uuid4
 import pytest
 from playwright.async_api import Request, Route, expect
 
-from tests.browser.served import PHONE, Served, Visit, beginning, body_of, in_three_parts
+from tests.browser.served import COOKIE, PHONE, Served, Visit, beginning, body_of, in_three_parts
 from tests.support.scripted_upstream import event, failed, finished, gate, message, started
+from tests.support.stack import token
 
 pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("browser")]
 
@@ -49,6 +50,9 @@ async def test_the_demo_signs_in_and_out(served: Served) -> None:
         await visit.page.get_by_role("button", name="Sign out").click()
         await expect(visit.page.get_by_role("heading", name="Sign in")).to_be_visible()
         await visit.page.get_by_role("button", name="olga").click()
+        await expect(visit.page.get_by_role("link", name="Console")).to_be_visible()
+        await visit.page.set_viewport_size(PHONE)
+        assert await visit.page.evaluate("() => document.documentElement.scrollWidth") == PHONE["width"]
         await visit.page.get_by_role("link", name="Console").click()
         await expect(visit.page).to_have_url(f"{served.base_url}/operator")
 
@@ -145,6 +149,23 @@ async def test_o06_o07_a_double_enter_and_a_broken_connection_send_once(visit: V
     assert await visit.runs() == [("succeeded", "saved")] * 2
 
 
+async def test_an_unanswered_message_is_never_sent_as_somebody_elses(visit: Visit) -> None:
+    """One browser, two people after each other: what the first could not send is not the second's."""
+    await visit.sql("update application set visibility = 'public' where application_id = %s", visit.application)
+    await visit.served.way_in.refuse()
+    await visit.served.way_in.reset()
+    await visit.send("mine alone")
+    await expect(visit.page.locator("#notice")).to_contain_text("nothing is sent twice")
+    await visit.page.goto("about:blank")
+    await visit.served.way_in.listen_again()
+    await visit.context.add_cookies([{"name": COOKIE, "value": token("eve"), "url": visit.served.base_url}])
+    await visit.open()
+    await expect(visit.page.locator("#who")).to_have_text("eve")
+    await expect(visit.shown).to_have_count(0)
+    assert await visit.page.evaluate("() => sessionStorage.length") == 0
+    assert await visit.sql("select 1 from run where application_id = %s", visit.application) == []
+
+
 async def test_text_from_anybody_stays_text(visit: Visit) -> None:
     visit.served.answer("plan", *started(), *message("m1", MARKDOWN), finished())
     visit.served.answer(INJECTION, *started(), *message("m1", INJECTION), finished())
@@ -204,7 +225,7 @@ async def test_busy_elsewhere_leads_to_what_is_being_answered(visit: Visit) -> N
     await expect(visit.page.locator(".assistant .body")).to_have_text("It goes")
     await visit.page.get_by_role("button", name="New conversation").click()
     await visit.send("meanwhile")
-    await expect(visit.page.locator("#notice")).to_contain_text("You have as many active runs as are allowed at once")
+    await expect(visit.page.locator("#notice")).to_contain_text("Another message of yours is still being answered")
     await expect(visit.text).to_have_value("meanwhile")
     await visit.shot("busy")
     await visit.page.get_by_role("button", name="Show what is being answered").click()
@@ -359,7 +380,7 @@ async def test_a_question_in_any_words_stays_text_and_its_comment_is_moderated(s
     asked = served.native.prompt
     served.native.prompt = {**asked, "title": f"Delete? {INJECTION}", "description": f"{INJECTION}\n[x](javascript:alert(1))"}
     try:
-        async with served.visit(human_input=True) as visit:
+        async with served.visit(human_input=True, viewport=PHONE) as visit:
             await visit.open()
             await visit.send("please")
             question = visit.page.locator("#question")
@@ -370,6 +391,7 @@ async def test_a_question_in_any_words_stays_text_and_its_comment_is_moderated(s
             await question.get_by_label("Comment").fill("contraband")
             await question.get_by_role("button", name="Reject").click()
             await expect(question.get_by_role("alert")).to_contain_text("was not taken, and cost nothing")
+            await expect(question.get_by_role("alert")).to_be_in_viewport()
             await visit.shot("comment-refused")
             await question.get_by_label("Comment").fill(INJECTION)
             await question.get_by_role("button", name="Reject").click()

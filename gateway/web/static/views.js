@@ -48,7 +48,7 @@ function Workspace({ state, act }) {
     <${Side} state=${state} act=${act} />
     <main class="chat">
       <div class="chat-head">
-        <h2 id="title" tabindex="-1">${state.conversation?.title ?? NEW}</h2>
+        <h2 id="title" tabindex="-1">${state.conversation?.title ?? (state.opening ? "Opening …" : NEW)}</h2>
         ${state.conversation && html`<div class="actions">
           <button id="rename" class="quiet" type="button" onClick=${() => act.openDialog("rename")}>Rename</button>
           <button id="delete" class="quiet" type="button" onClick=${() => act.openDialog("delete")}>Delete</button>
@@ -175,6 +175,9 @@ function Notice({ notice, act }) {
   </div>`;
 }
 
+/** What has just come is seen, also where the form is longer than the screen. */
+const intoView = (node) => node?.scrollIntoView({ block: "nearest" });
+
 function Question({ state: { question, busy, expired, decisionProblem }, act }) {
   const decide = (event) => {
     event.preventDefault();
@@ -189,7 +192,7 @@ function Question({ state: { question, busy, expired, decisionProblem }, act }) 
       : html`${question.expires_at && html`<p class="faint">Open until ${moment(question.expires_at).replace(/^(at|on) /, "")}.</p>`}
           ${question.comment_max_chars > 0 && html`<label class="field">Comment (if you like)
             <textarea name="comment" rows="2" maxlength=${question.comment_max_chars} disabled=${busy}></textarea></label>`}
-          ${decisionProblem && html`<p class="problem" role="alert">${decisionProblem}</p>`}
+          ${decisionProblem && html`<p class="problem" role="alert" ref=${intoView}>${decisionProblem}</p>`}
           <div class="actions">
             <button class="primary" type="submit" value="approve" disabled=${busy}>Approve</button>
             <button class="danger" type="submit" value="reject" disabled=${busy}>Reject</button>

@@ -67,6 +67,7 @@ export function blockedNotice(code) {
 /** @param {import("./gateway-client.js").Problem} problem @returns {Notice} */
 export function problemNotice(problem) {
   if (problem.code === "quota_exhausted") return notice(`Your quota is used up. ${untilWhen(problem.quota?.resets_at)}`, true, "send-again");
+  if (problem.code === "user_busy") return notice("Another message of yours is still being answered. This one can be sent when that is over.", true, ...busySteps(problem));
   const text = problem.blocked && problem.code === "conversation_blocked" ? reason(problem.blocked, problem.detail) : problem.detail;
   switch (problem.code) {
     case "unauthenticated":
@@ -84,12 +85,16 @@ export function problemNotice(problem) {
     case "later":
       return notice(text, true, "send-again");
     case "poll-run":
-      return notice(text, true, ...(problem.run_id ? ["show-run", "send-again"] : ["send-again"]));
+      return notice(text, true, ...busySteps(problem));
     case "operator":
       return notice(text, true);
     default: // never, new-submission: the text goes back to the field, to be changed
       return notice(text, true);
   }
+}
+
+function busySteps(problem) {
+  return problem.run_id ? ["show-run", "send-again"] : ["send-again"];
 }
 
 function untilWhen(time) {
