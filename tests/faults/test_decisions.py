@@ -1,10 +1,9 @@
 """Decisions that race: for one question one effect, and the loser is told who won (contract E6, E7, field case O-40)."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID, uuid4
 
@@ -16,6 +15,7 @@ import pytest
 from gateway.domain.fault_points import FaultPoint, Moment, Step
 from gateway.domain.ids import ApplicationId
 from gateway.store import leases
+from tests.support.held import Held
 from tests.support.native_upstream import TOKEN, NativeUpstream, native_upstream
 from tests.support.stack import Client, Replica, Stack, parse_events
 
@@ -343,24 +343,6 @@ async def test_a_comment_is_moderated_bounded_and_delivered(database_url: str) -
 
 
 # --- between the claim and the answer -------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Held:
-    """A replica that holds where a test says, and whose clock the test moves."""
-
-    point: FaultPoint
-    reached: asyncio.Event = field(default_factory=asyncio.Event)
-    go_on: asyncio.Event = field(default_factory=asyncio.Event)
-    later: float = 0.0
-
-    async def at(self, point: FaultPoint) -> None:
-        if point == self.point and not self.reached.is_set():
-            self.reached.set()
-            await self.go_on.wait()
-
-    def clock(self) -> float:
-        return time.monotonic() + self.later
 
 
 async def held_decision(scene: Scene, held: Held) -> tuple[Replica, dict[str, Any], dict[str, Any]]:

@@ -48,6 +48,12 @@ class Scene:
             cursor = await connection.execute(query.encode())
             return await cursor.fetchall() if cursor.description else []
 
+    async def on_time(self, seconds: float) -> str:
+        """When so much time has passed on the database's clock, as a prompt's `expires_at`."""
+        moment = f"(clock_timestamp() + make_interval(secs => {seconds})) at time zone 'UTC'"
+        [(text,)] = await self.sql(f"""select to_char({moment}, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')""")
+        return str(text)
+
     async def native_ids(self) -> list[str]:
         """Every id of the server's that the gateway holds."""
         rows = await self.sql("select thread_id from binding union select native_run_id from run union select native_id from interrupt")

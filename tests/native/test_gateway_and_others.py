@@ -9,11 +9,13 @@ from uuid import uuid4
 
 import pytest
 
+from gateway.domain.fault_points import FaultPoint, Moment, Step
 from tests.native.scene import Scene
 from tests.support.agent_service_server import TOKEN, agent_service_process, free_port
+from tests.support.held import Held
 from tests.support.native_client import NativeClient
 from tests.support.native_servers import NativeServer
-from tests.support.stack import Stack, parse_events, text_of
+from tests.support.stack import Client, Stack, parse_events, text_of
 
 pytestmark = pytest.mark.anyio
 
@@ -92,6 +94,49 @@ async def test_a_question_that_another_took_the_place_of_is_not_answered(scene: 
         assert (released["execution"], released["reason"]) == ("released", "interrupt_changed")
     assert await scene.acts() == []
     await direct.http.aclose()
+
+
+async def hesitant_decision(scene: Scene, held: Held) -> tuple[dict[str, Any], dict[str, Any], Client]:
+    """A question with an end, and a decision that was taken in time by a replica that holds there; with that replica's client."""
+    ada = (await scene.stack.replica(at=held.at)).client("ada")
+    for seconds in (4, 16, 64):  # the first is long enough for a machine with time
+        run = await scene.ask(f"ask {await scene.on_time(seconds)}", f"s{seconds}")
+        answer = await ada.decide(scene.application, run["run_id"], run["interrupt"]["interrupt_id"], f"d{seconds}", "approve")
+        if answer.status_code == 202:
+            return run, answer.json(), ada
+        assert answer.json()["code"] == "interrupt_expired"
+    raise AssertionError("no question was shown in time")
+
+
+async def test_a_question_that_expires_between_its_display_and_the_decision_is_not_answered(scene: Scene) -> None:
+    """By the database's clock: what was decided in time and comes to its fence too late is released, what is decided late is refused."""
+    held = Held(FaultPoint(Moment.BEFORE, Step.FENCE))
+    run, decision, ada = await hesitant_decision(scene, held)
+    async with asyncio.timeout(60):
+        await held.reached.wait()
+    await scene.sql("select pg_sleep(greatest(extract(epoch from max(expires_at) - clock_timestamp()), 0)) from interrupt")
+    held.go_on.set()
+    released = await ada.until_over(scene.application, decision["run_id"])
+    assert (released["execution"], released["reason"]) == ("released", "interrupt_expired")
+    for client, choice in ((scene.ada, "approve"), (ada, "reject")):
+        late = await client.decide(scene.application, run["run_id"], run["interrupt"]["interrupt_id"], f"late-{choice}", choice)
+        assert (late.status_code, late.json()["code"]) == (409, "interrupt_expired")
+    after = await scene.ada.run(scene.application, run["run_id"])
+    assert (after["execution"], after["answered_by"], after["interrupt"]) == ("waiting", None, run["interrupt"])
+    conversation = await scene.ada.conversation(scene.application, run["conversation_id"])
+    assert (conversation["blocked"], conversation["active_run"]["interrupt"]) == ("waiting_for_decision", run["interrupt"])
+    [(thread_id,)] = await scene.sql(f"select thread_id from binding where conversation_id = '{run['conversation_id']}'")
+    direct = NativeClient.of(scene.server)
+    assert (len(await direct.pending(thread_id)), len(await direct.runs(thread_id))) == (1, 1), "the server was told nothing"
+    await direct.http.aclose()
+    assert await scene.acts() == []
+
+
+async def test_a_question_that_has_an_end_is_answered_before_it(scene: Scene) -> None:
+    run = await scene.ask("ask 2099-12-31T23:59:59.5+01:00")
+    assert run["interrupt"]["expires_at"] == "2099-12-31T22:59:59.500000Z"
+    assert (await scene.decide(run, "approve", "in time"))["execution"] == "succeeded"
+    assert await scene.acts() == [{"action": "approve", "comment": "in time"}]
 
 
 ROUNDS = 2
