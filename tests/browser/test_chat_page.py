@@ -181,8 +181,10 @@ async def test_text_from_anybody_stays_text(visit: Visit) -> None:
     await expect(answer.locator("li")).to_have_text(["first 06:10", "then 08:40"])
     await expect(answer).to_contain_text("[no link](javascript:alert(1)) <img src=x onerror=alert(2)>")
     await visit.shot("markdown")
+    await visit.context.grant_permissions(["clipboard-read", "clipboard-write"])
     await visit.page.get_by_role("button", name="Copy").click()
     await expect(visit.page.get_by_role("button", name="Copied")).to_be_visible()
+    assert await visit.page.evaluate("() => navigator.clipboard.readText()") == MARKDOWN
     await visit.send(INJECTION)
     await visit.ready()
     await visit.page.get_by_role("button", name="Rename").click()
@@ -193,6 +195,11 @@ async def test_text_from_anybody_stays_text(visit: Visit) -> None:
     await expect(visit.page.locator("#title")).to_have_text(INJECTION)
     await expect(visit.page.locator(".message .body").last).to_have_text(INJECTION)
     assert await visit.page.locator(".body img, .body script, #title img, .name img").count() == 0
+    # On plain HTTP a page has no clipboard: then the text is selected.
+    await visit.page.evaluate("() => Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    await visit.page.get_by_role("button", name="Copy").last.click()
+    await expect(visit.page.locator("#announcer")).to_contain_text("is selected")
+    assert await visit.page.evaluate("() => String(getSelection())") == INJECTION
     assert await visit.page.title() != "taken"
     await visit.page.get_by_role("button", name="Delete").click()
     await visit.page.locator("#delete-dialog").get_by_role("button", name="Delete").click()
@@ -304,9 +311,11 @@ async def test_an_incomplete_answer_is_accepted_and_an_unknown_one_waits_for_an_
     await expect(visit.page.locator(".assistant")).to_contain_text("The total is 1")
     await visit.shot("incomplete")
     await visit.check_access()
-    await visit.page.get_by_role("button", name="Accept it and go on").click()
+    await visit.page.get_by_role("button", name="Accept it and go on").focus()
+    await visit.page.keyboard.press("Enter")
     await visit.ready()
     await expect(visit.page.locator("#notice")).to_be_hidden()
+    await expect(visit.text).to_be_focused()
 
 
 async def test_the_page_follows_what_an_operator_decides(visit: Visit) -> None:
@@ -372,6 +381,7 @@ async def test_a_question_is_answered_once_by_keyboard(served: Served) -> None:
         await visit.page.keyboard.press("Enter")
         await expect(question).to_be_hidden()
         await expect(visit.page.locator(".assistant").last).to_contain_text("Done: approve")
+        await expect(visit.text).to_be_focused()
         assert [run[0] for run in await visit.runs()] == ["waiting", "succeeded"]
         await visit.shot("approved")
 

@@ -1,5 +1,6 @@
 // The chat page: its one state, what the buttons do, and what runs do to it. The protocol is in gateway-client.js, what is shown in views.js,
 // the words in words.js, what was said in transcript.js.
+import { COPIED, copyText } from "./copying.js";
 import { GatewayClient, Outbox, ProblemError, Unreachable, isUnderWay } from "./gateway-client.js";
 import { html, render } from "./preact-htm.js";
 import { Transcript } from "./transcript.js";
@@ -92,6 +93,11 @@ function anchorOf(scroller) {
 /** Said by screen readers when they are free; the pieces of an answer are not. */
 function announce(text) {
   $("announcer").textContent = text;
+}
+
+/** A button that is gone with what it did leaves its focus nowhere: on to the message, or, where that opens a keyboard, to the title. */
+function keepFocus() {
+  if (document.activeElement === document.body) $(matchMedia("(pointer: coarse)").matches ? "title" : "text")?.focus();
 }
 
 function say(notice) {
@@ -311,6 +317,7 @@ async function decide(decision, comment) {
   state.decisionProblem = "";
   announce(decision === "approve" ? "Approved." : "Rejected.");
   await follow(client.decide(state.appId, made, signal), signal, { decision: made });
+  keepFocus();
 }
 
 /** Show what a run says until it ends. `sent`: the message or the decision that made it, when it was sent just now. */
@@ -482,6 +489,7 @@ async function withRun(act) {
   try {
     const last = await act(run);
     await openConversation(run.conversation_id, { last });
+    keepFocus();
   } catch (error) {
     fault(error);
     draw();
@@ -568,9 +576,9 @@ const act = {
     draw();
   },
   async copy(key, text) {
-    await navigator.clipboard?.writeText(text).catch(() => null);
-    state.copied = key;
-    announce("Copied.");
+    const said = await copyText(text, document.querySelector(`[data-key="${key}"] .body`));
+    if (said === COPIED) state.copied = key;
+    announce(said);
     draw();
   },
   openDialog(dialog) {

@@ -1,5 +1,6 @@
 // What the sections of the console are made of: what they share (`useDesk`), reading with paging or polling, tables, fields, ids, times.
 // Text goes in as text only; no HTML of anybody's is ever made into elements.
+import { COPIED, copyText } from "./copying.js";
 import { wordsOf } from "./operator-client.js";
 import { createContext, html, useContext, useEffect, useLayoutEffect, useRef, useState } from "./preact-htm.js";
 import { moment } from "./words.js";
@@ -194,10 +195,10 @@ export function Facts({ facts }) {
 export function Id({ value, what }) {
   const desk = useDesk();
   const [copied, setCopied] = useState(false);
-  const copy = async () => {
-    await navigator.clipboard?.writeText(value).catch(() => null);
-    setCopied(true);
-    desk.announce("Copied.");
+  const copy = async (event) => {
+    const said = await copyText(value, event.currentTarget.previousElementSibling);
+    setCopied(said === COPIED);
+    desk.announce(said);
   };
   return html`<span class="id"><code>${value}</code>
     <button class="small quiet" type="button" onClick=${copy}>${copied ? "Copied" : "Copy"}<span class="visually-hidden"> ${what}</span></button></span>`;
