@@ -49,6 +49,7 @@ async def test_the_demo_signs_in_and_out(served: Served) -> None:
         await expect(visit.page.get_by_role("link", name="Console")).to_have_count(0)
         await visit.page.get_by_role("button", name="Sign out").click()
         await expect(visit.page.get_by_role("heading", name="Sign in")).to_be_visible()
+        await expect(visit.page).to_have_url(f"{served.base_url}/#")
         await visit.page.get_by_role("button", name="olga").click()
         await expect(visit.page.get_by_role("link", name="Console")).to_be_visible()
         await visit.page.set_viewport_size(PHONE)

@@ -34,7 +34,8 @@ const state = {
   from: 0,
   older: null,
   loadingOlder: false,
-  opening: false,
+  /** What is being opened: "app", "conversation" or nothing. */
+  opening: null,
   busy: false,
   typing: false,
   notice: null,
@@ -124,7 +125,9 @@ async function start() {
 async function enter() {
   [state.me, state.apps] = await Promise.all([client.me(), client.apps()]);
   const place = placeOfAddress();
-  const app = state.apps.find((one) => one.app_id === place.appId) ?? state.apps.find((one) => one.available) ?? state.apps[0];
+  const available = state.apps.filter((one) => one.available);
+  // Who comes without an address talks: an application that asks for approval is for one task, and is chosen for it.
+  const app = state.apps.find((one) => one.app_id === place.appId) ?? available.find((one) => !one.human_input) ?? available[0] ?? state.apps[0];
   state.screen = "chat";
   if (!app) return draw();
   await open(app.app_id, app.app_id === place.appId ? place.conversationId : null);
@@ -161,20 +164,19 @@ function remember() {
 function leave() {
   leaving.abort();
   leaving = new AbortController();
-  Object.assign(state, { busy: false, typing: false, run: null, opening: false });
+  Object.assign(state, { busy: false, typing: false, run: null, opening: null });
   ask(null);
 }
 
 /** An application, and a conversation or none. Nothing can be sent until it is open: what opens late would wipe the message off. */
 async function open(appId, conversationId) {
   leave();
-  Object.assign(state, { appId, conversations: [], nextConversations: null, usage: null, opening: true });
+  Object.assign(state, { appId, conversations: [], nextConversations: null, usage: null, opening: conversationId ? "conversation" : "app" });
   if (!conversationId) blank();
-  state.opening = true;
   draw();
   await Promise.all([loadConversations(), loadUsage(), conversationId ? openConversation(conversationId) : null]);
   if (!conversationId) {
-    state.opening = false;
+    state.opening = null;
     say(appNotice());
   }
   draw();
@@ -215,7 +217,7 @@ async function openConversation(conversationId, { focus = false, last = null } =
   const { signal } = leaving;
   // Looked at again, a conversation keeps what is on the screen: an answer that is not saved is nowhere else.
   if (state.conversation?.conversation_id !== conversationId) blank();
-  Object.assign(state, { opening: true, notice: null });
+  Object.assign(state, { opening: "conversation", notice: null });
   draw();
   try {
     const [conversation, page] = await Promise.all([
@@ -225,7 +227,7 @@ async function openConversation(conversationId, { focus = false, last = null } =
     if (signal.aborted) return;
     if (transcript.entries.length === 0) state.older = page.next;
     transcript.latest(page.items);
-    Object.assign(state, { conversation, opening: false, from: Math.max(0, transcript.entries.length - SHOWN) });
+    Object.assign(state, { conversation, opening: null, from: Math.max(0, transcript.entries.length - SHOWN) });
     remember();
     draw();
     $("scroller").scrollTop = $("scroller").scrollHeight;
@@ -235,7 +237,7 @@ async function openConversation(conversationId, { focus = false, last = null } =
     settled(active ?? last);
   } catch (error) {
     if (signal.aborted) return;
-    state.opening = false;
+    state.opening = null;
     if (error instanceof ProblemError && error.problem.code === "not_found") {
       blank();
       say(plain("That conversation is not there, or is not yours."));
@@ -545,8 +547,8 @@ const act = {
     leave();
     messages.drop();
     decisions.drop();
-    history.replaceState(null, "", "#");
     blank();
+    history.replaceState(null, "", "#"); // whoever comes next begins at their own place
     await client.json("DELETE", "/demo/session").catch(() => null);
     await showSignIn();
   },

@@ -48,7 +48,7 @@ function Workspace({ state, act }) {
     <${Side} state=${state} act=${act} />
     <main class="chat">
       <div class="chat-head">
-        <h2 id="title" tabindex="-1">${state.conversation?.title ?? (state.opening ? "Opening …" : NEW)}</h2>
+        <h2 id="title" tabindex="-1">${state.conversation?.title ?? (state.opening === "conversation" ? "Opening …" : NEW)}</h2>
         ${state.conversation && html`<div class="actions">
           <button id="rename" class="quiet" type="button" onClick=${() => act.openDialog("rename")}>Rename</button>
           <button id="delete" class="quiet" type="button" onClick=${() => act.openDialog("delete")}>Delete</button>
@@ -101,8 +101,8 @@ function Messages({ state, act }) {
   const app = state.apps.find((one) => one.app_id === state.appId);
   const shown = state.entries.slice(state.from, state.from + SHOWN);
   return html`<div id="scroller" class="scroller" tabindex="0" role="region" aria-label="Messages" onScroll=${act.scrolled}>
-    ${state.entries.length === 0 && state.opening && html`<p class="faint earlier" role="status">One moment …</p>`}
-    ${state.entries.length === 0 && !state.opening && html`<div class="welcome">
+    ${state.entries.length === 0 && state.opening === "conversation" && html`<p class="faint earlier" role="status">One moment …</p>`}
+    ${state.entries.length === 0 && state.opening !== "conversation" && html`<div class="welcome">
       <p class="welcome-name">${app ? app.name : "There is no application that you may use. Ask an operator."}</p>
       ${app?.description && html`<p>${app.description}</p>`}
     </div>`}
