@@ -89,9 +89,15 @@ async def o03(visit: Visit) -> None:
     visit.served.answer("more", *beginning("So "), gate("more"), event("TEXT_MESSAGE_END", messageId="m1"), finished())
     await other.send("more")
     await expect(visit.page.locator(".assistant.live .body")).to_have_text("So")
-    # Closed and come back to.
+    # The tab that sent it is closed, and come back to.
+    place = other.page.url
     await other.page.close()
+    back = await visit.another_tab()
+    await back.page.goto(place)
+    await expect(back.page.locator(".assistant.live .body")).to_have_text("So")
     visit.served.stack.upstream.release("more")
+    await expect(back.page.get_by_role("button", name="Send", exact=True)).to_be_enabled()
+    await back.page.close()
     await expect(visit.shown).to_have_count(6)
     await visit.page.reload()
     await expect(visit.page.locator("#transcript .body")).to_have_text([QUESTION, "Let me look that up.", "It is 13 °C.", "more", "So"])
@@ -165,6 +171,23 @@ async def test_an_unanswered_message_is_never_sent_as_somebody_elses(visit: Visi
     await expect(visit.shown).to_have_count(0)
     assert await visit.page.evaluate("() => sessionStorage.length") == 0
     assert await visit.sql("select 1 from run where application_id = %s", visit.application) == []
+
+
+async def test_what_the_policy_forbids_is_seen_by_these_tests(visit: Visit) -> None:
+    """That they would fail: an inline script, a picture of another host, and HTML."""
+    forbidden = (
+        "document.head.append(Object.assign(document.createElement('script'), { text: '1' }))",
+        "document.body.append(Object.assign(new Image(), { src: 'http://127.0.0.2/x.png' }))",
+        "document.body.innerHTML = '<b>x</b>'",
+    )
+    for act in forbidden:
+        await visit.page.evaluate(f"() => {{ try {{ {act} }} catch {{}} }}")
+        async with asyncio.timeout(20):
+            while not visit.complaints.found:
+                await visit.page.wait_for_timeout(20)
+        await visit.page.reload()
+        await visit.ready()
+        visit.complaints.found.clear()
 
 
 async def test_text_from_anybody_stays_text(visit: Visit) -> None:
