@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the image without a daemon and without a registry (buildah on a base made by mmdebstrap), starts it as it is meant to run, and asks
-# it for its health. Needs root, buildah, mmdebstrap and curl. The wheel must be in dist/.
+# Builds the image without a daemon and without a registry (buildah on a base made by mmdebstrap), starts it as it is meant to run (root
+# read-only, an ordinary user, no capabilities), and asks it for its health. Needs root, buildah, mmdebstrap and curl. The wheel must be in dist/.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 work=$(mktemp -d)
@@ -25,23 +25,46 @@ buildah "${storage[@]}" bud --quiet --format docker --file "$work/context/deploy
 
 container=$(buildah "${storage[@]}" from localhost/gateway)
 run() { buildah "${storage[@]}" run "$@"; }
+told() { buildah "${storage[@]}" inspect --type image --format "$1" localhost/gateway; }
+[ "$(told '{{.OCIv1.Config.User}} {{.OCIv1.Config.Entrypoint}} {{.OCIv1.Config.Cmd}}')" = "10001:10001 [gateway] [serve]" ]
 [ "$(run "$container" -- id -u)" = 10001 ]
 run "$container" -- gateway --help >/dev/null
-run "$container" -- sh -c '! command -v gcc && ! command -v make && ! [ -e /opt/gateway/bin/pip ] && test -s /opt/gateway/LICENSES.txt'
+run "$container" -- sh -c '! command -v gcc && ! command -v make && ! [ -e /opt/gateway/bin/pip ]'
 if run "$container" -- sh -c 'touch /opt/gateway/x' 2>/dev/null; then echo "an ordinary user can change the program" >&2; exit 1; fi
+run "$container" -- cat /opt/gateway/LICENSES.txt >"$work/licenses"
+for package in agent-governance-gateway starlette psycopg cryptography; do grep -q "^$package [^:]*: ." "$work/licenses"; done
+if grep "not told" "$work/licenses" >&2; then echo "a licence is not known" >&2; exit 1; fi
 
-# Settings that are wrong stop it, all of them told; right ones start it with a database that is away: alive, and not ready.
+# Settings that are wrong stop it, all of them told.
 if run "$container" -- gateway serve >"$work/faults" 2>&1; then exit 1; fi
 grep -q DATABASE_URL "$work/faults" || { cat "$work/faults" >&2; exit 1; }
-mkdir -m 777 "$work/pid"
+
+# buildah cannot make a root read-only, so the image's root is bound read-only in a mount namespace of its own.
+root=$(buildah "${storage[@]}" mount "$container")
+mapfile -t image < <(told '{{range .OCIv1.Config.Env}}{{println .}}{{end}}' | grep .)
+mapfile -t health < <(told '{{range .Docker.Config.Healthcheck.Test}}{{println .}}{{end}}' | grep .)
+confined() {
+  # shellcheck disable=SC2016 # of the inner shell
+  exec unshare --mount --propagation private sh -ec '
+    mount --bind "$0" "$0"; mount --rbind /dev "$0/dev"; mount -t proc proc "$0/proc"; mount -o remount,ro,bind "$0"
+    exec env -i "$(command -v chroot)" "$0" /usr/bin/setpriv --reuid 10001 --regid 10001 --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all \
+      /usr/bin/env "$@"' "$root" "${image[@]}" GATEWAY_PORT=18080 "$@"
+}
+[ "$(confined id -u)" = 10001 ]
+if (confined sh -c 'touch /tmp/x || touch /opt/gateway/x || touch /x') 2>/dev/null; then echo "something can be written" >&2; exit 1; fi
+if (confined "${health[@]:1}") 2>/dev/null; then echo "healthy before it runs" >&2; exit 1; fi
+
+# Right settings and a database that is away: alive, and not ready.
 key=$(head -c 32 /dev/urandom | base64)
-run --env DATABASE_URL=postgresql://nobody@127.0.0.1:1/none --env API_ENCRYPTION_KEY="$key" --env GATEWAY_JWT_KEY="$key" \
-  --env GATEWAY_MODERATION=none --env GATEWAY_PORT=18080 --env GATEWAY_HOST=127.0.0.1 --env GATEWAY_DRAIN_DELAY_SECONDS=0 \
-  --volume "$work/pid:/pid" "$container" -- sh -c 'echo $$ > /pid/pid; exec gateway serve' 2>"$work/log" &
+confined DATABASE_URL=postgresql://nobody@127.0.0.1:1/none API_ENCRYPTION_KEY="$key" GATEWAY_JWT_KEY="$key" GATEWAY_MODERATION=none \
+  GATEWAY_HOST=127.0.0.1 GATEWAY_DRAIN_DELAY_SECONDS=0 gateway serve 2>"$work/log" &
 serving=$!
 for _ in $(seq 100); do curl -fsS -o /dev/null http://127.0.0.1:18080/healthz 2>/dev/null && break; sleep 0.2; done
-curl -fsS http://127.0.0.1:18080/healthz
+curl -fsS -o /dev/null http://127.0.0.1:18080/healthz || { cat "$work/log" >&2; exit 1; }
+(confined "${health[@]:1}")
 [ "$(curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1:18080/readyz)" = 503 ]
-kill -TERM "$(cat "$work/pid/pid")"
+grep -q '^Uid:.10001.10001.10001.10001' "/proc/$serving/status"
+grep -q '^CapEff:.0000000000000000' "/proc/$serving/status"
+kill -TERM "$serving"
 wait "$serving"
-echo "image: built, runs as 10001, alive without a database, stops when told"
+echo "image: built, runs as 10001 on a read-only root without capabilities, healthy without a database, stops when told; $(wc -l <"$work/licenses") licences"
