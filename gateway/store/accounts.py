@@ -61,9 +61,9 @@ async def find(db: Database, which: Which) -> AccountRow | None:
     return await db.one(_ONE, AccountRow, which_params(which), reading=True)
 
 
-async def page(db: Database, *, after: UUID | None, page_size: int) -> list[AccountRow]:
-    """The next accounts in the order of subjects; `after` None begins."""
-    return await db.all(_PAGE, AccountRow, {"after": after, "page_size": page_size}, reading=True)
+async def page(db: Database, *, after: UUID | None, page_size: int, subject_from: str = "") -> list[AccountRow]:
+    """The next accounts in the order of subjects, from `subject_from` on; `after` None begins."""
+    return await db.all(_PAGE, AccountRow, {"after": after, "page_size": page_size, "subject_from": subject_from}, reading=True)
 
 
 async def list_all(db: Database) -> list[AccountRow]:

@@ -9,6 +9,7 @@ from typing_extensions import TypedDict
 from gateway.domain.audit import web_actor
 from gateway.domain.limits import MAX_SUBJECT_CHARACTERS
 from gateway.domain.problems import Code, Refused
+from gateway.domain.text import is_storable
 from gateway.identity import people
 from gateway.identity.accounts import Access, AccountState
 from gateway.identity.people import ROLES, AccountJson, account_json
@@ -16,7 +17,7 @@ from gateway.identity.tokens import MAX_NAMES
 from gateway.json_shapes import AnyText, Body, text_schema
 from gateway.store import accounts as rows
 from gateway.web.call import JSON, OPERATOR, Call, Group, Method, Operator, RouteSpec, json_response
-from gateway.web.query import PageQuery, read_page
+from gateway.web.query import PageQuery, one, read_page
 
 _Subject = Annotated[str, AnyText, WithJsonSchema(text_schema(MAX_SUBJECT_CHARACTERS))]
 _Groups = Annotated[
@@ -49,11 +50,24 @@ class AccountsJson(TypedDict):
     next: str | None
 
 
+class AccountsQuery(PageQuery, total=False):
+    """Which page of the accounts, and where they begin."""
+
+    subject_from: Annotated[
+        str, Field(max_length=MAX_SUBJECT_CHARACTERS, description="Leaves out those before it: the beginning of a subject finds it.")
+    ]
+
+
 async def list_accounts(call: Call, _: Access) -> ASGIApp:
-    """GET /accounts?limit&cursor."""
-    db = call.services.administration.db
+    """GET /accounts?subject_from&limit&cursor."""
+    db, subject_from = call.services.administration.db, one(call, "subject_from") or ""
+    if len(subject_from) > MAX_SUBJECT_CHARACTERS or not is_storable(subject_from):
+        raise Refused(Code.MALFORMED_REQUEST)
     found, following = await read_page(
-        call, "operator/accounts", lambda after, limit: rows.page(db, after=after, page_size=limit), lambda row: row.account_id
+        call,
+        "operator/accounts",
+        lambda after, limit: rows.page(db, after=after, page_size=limit, subject_from=subject_from),
+        lambda row: row.account_id,
     )
     shown: AccountsJson = {"accounts": [account_json(row) for row in found], "next": following}
     return json_response(shown)
@@ -85,7 +99,7 @@ ROUTES: Final = (
         answers=JSON,
         about="People, by subject.",
         returns={200: AccountsJson},
-        query=PageQuery,
+        query=AccountsQuery,
     ),
     RouteSpec(
         path=f"{OPERATOR}/accounts",

@@ -18,10 +18,11 @@ from account
 where account_id = %(id)s::uuid or subject = %(name)s::text
 
 -- name: page
--- Accounts in the order of their subjects, after a given one.
+-- Accounts in the order of their subjects, after a given one, and none before a given subject.
 select a.account_id, a.subject, a.state, a.groups, a.roles, a.created_at, a.updated_at
 from account a
-where %(after)s::uuid is null or a.subject > (select l.subject from account l where l.account_id = %(after)s::uuid)
+where (%(after)s::uuid is null or a.subject > (select l.subject from account l where l.account_id = %(after)s::uuid))
+    and a.subject >= %(subject_from)s::text
 order by a.subject
 limit %(page_size)s::integer
 

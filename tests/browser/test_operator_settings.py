@@ -156,6 +156,12 @@ async def test_accounts(served: Served) -> None:
         await fill(olga, "Make it", subject=subject, groups="travel\nsales")
         await done(olga)
         await expect(card(olga, subject)).to_contain_text("sales, travel")
+        await olga.page.get_by_label("From subject").fill(f"{subject}0")
+        await olga.page.keyboard.press("Enter")
+        await expect(card(olga, subject)).to_have_count(0)
+        await olga.page.get_by_label("From subject").fill(subject[:-1])
+        await olga.page.get_by_role("button", name="Find").click()
+        await expect(olga.page.get_by_role("article").first).to_have_attribute("aria-label", subject)
         carl: Client = served.replica.client(subject)
         assert (await carl.get("/api/internal/me")).json()["groups"] == ["sales", "travel"]
         await do(olga, "Suspend", subject, "Suspend")
@@ -172,6 +178,7 @@ async def test_accounts(served: Served) -> None:
         assert (await carl.get("/api/internal/me")).json()["operator"] is True
         await expect(card(olga, subject)).to_contain_text(INJECTION)
         await expect(olga.page.locator("img")).to_have_count(0)
+        await olga.open("#accounts?from=olga")
         await card(olga, "olga").get_by_role("button", name="Suspend").click()
         await expect(olga.page.locator("dialog")).to_contain_text("you lock yourself out")
         await olga.page.keyboard.press("Escape")

@@ -320,6 +320,17 @@ async def test_an_account_is_made_listed_and_changed(desk: Desk) -> None:
     ]
 
 
+async def test_accounts_are_found_by_the_beginning_of_their_subject(desk: Desk) -> None:
+    made = [(await desk.ask("POST", "/accounts", {"subject": f"seeker-{n}"}, status=201))["subject"] for n in range(5)]
+    first = await desk.ask("GET", "/accounts?subject_from=seeker-2&limit=2")
+    assert [row["subject"] for row in first["accounts"]] == made[2:4]
+    after = await desk.ask("GET", f"/accounts?subject_from=seeker-2&limit=1&cursor={first['next']}")
+    assert [row["subject"] for row in after["accounts"]] == made[4:]
+    for wrong in ("a" * 201, "%00", "a&subject_from=b"):
+        answer = await desk.world.client.get(f"{OPERATOR}/accounts?subject_from={wrong}", headers=desk.headers)
+        assert (answer.status_code, answer.json()["code"]) == (400, "malformed_request"), wrong
+
+
 async def test_a_wrong_account_is_refused_by_its_field(desk: Desk) -> None:
     made = await desk.ask("POST", "/accounts", {"subject": f"person {uuid4()}"}, status=201)
     path = f"/accounts/{made['account_id']}"

@@ -1,13 +1,26 @@
 // Accounts: our own groups and roles of people, and who is suspended. What their tokens claim besides is not here.
-import { Id, Time, useDesk, usePages } from "./operator-parts.js";
+import { Id, Time, address, useDesk, usePages } from "./operator-parts.js";
 import { Ask, Card, Cards, LinesField, Says, TextField, Tick, changed, linesOf, listed } from "./operator-settings.js";
 import { html } from "./preact-htm.js";
 
 const OPERATOR = "operator";
 
-function View() {
+function View({ query: { from = "" } }) {
+  const find = (event) => {
+    event.preventDefault();
+    location.hash = address("accounts", null, { from: event.currentTarget.elements.from.value.trim() });
+  };
+  return html`
+    <form class="filters" role="search" onSubmit=${find}>
+      <${TextField} label="From subject" name="from" value=${from} />
+      <button class="quiet" type="submit">Find</button>
+    </form>
+    <${Accounts} key=${from} from=${from} />`;
+}
+
+function Accounts({ from }) {
   const { client, me } = useDesk();
-  const pages = usePages((cursor, signal) => client.read("/accounts", { cursor }, signal), "accounts");
+  const pages = usePages((cursor, signal) => client.read("/accounts", { subject_from: from, cursor }, signal), "accounts");
   const change = async (account, body) => {
     if (Object.keys(body).length === 0) return "Nothing was changed.";
     pages.put(await client.act("PATCH", `/accounts/${account.account_id}`, body), "account_id");
@@ -20,7 +33,7 @@ function View() {
   };
   return html`
     <${Ask} label="New account" question=${() => creation(create)} />
-    <${Cards} pages=${pages} empty="Nobody was here yet.">${(account) => html`<${Card} key=${account.account_id} title=${account.subject}
+    <${Cards} pages=${pages} empty=${from ? "There is no subject from there on." : "Nobody was here yet."}>${(account) => html`<${Card} key=${account.account_id} title=${account.subject}
       tags=${[account.state !== "active" && "Suspended", account.roles.includes(OPERATOR) && "Operator"].filter(Boolean)}
       facts=${[
         ["Groups", listed(account.groups)],
