@@ -3,7 +3,7 @@
 from uuid import uuid4
 
 import pytest
-from playwright.async_api import Locator, expect
+from playwright.async_api import Locator, Request, expect
 
 from tests.browser.served import PHONE, Console, Served, beginning
 from tests.support.scripted_upstream import finished, gate
@@ -53,8 +53,12 @@ async def test_providers(served: Served) -> None:
         await expect(olga.page.locator("dialog")).to_contain_text("base_url")
         await olga.shot("console-provider-refused")
         await olga.check_access()
-        await fill(olga, "Make it", base_url="https://agents.example")
+        sent: list[Request] = []
+        olga.page.on("request", lambda request: sent.append(request) if request.method == "POST" else None)
+        await olga.page.locator("dialog [name=base_url]").fill("https://agents.example")
+        await olga.page.locator("dialog form").evaluate("form => { form.requestSubmit(); form.requestSubmit(); }")  # a double Enter
         await done(olga)
+        assert len(sent) == 1
         await expect(card(olga, name)).to_contain_text("https://agents.example")
         await do(olga, "Move", name, "Move it", base_url="https://others.example/base")
         await done(olga)

@@ -250,6 +250,7 @@ export function Dialog({ question, maxReason, close }) {
   const [state, setState] = useState({ busy: false, words: null });
   const dialog = useRef(null);
   const said = useRef(null);
+  const busy = useRef(false);
   useLayoutEffect(() => dialog.current.showModal(), []);
   useEffect(() => {
     const leave = () => dialog.current.close(); // a link in it leads elsewhere
@@ -259,13 +260,15 @@ export function Dialog({ question, maxReason, close }) {
   useEffect(() => dialog.current.querySelector("[role=alert]")?.scrollIntoView({ block: "nearest" }), [state.words]);
   const submit = async (event) => {
     event.preventDefault();
-    if (state.busy) return; // a double Enter is one act
+    if (busy.current) return; // a double Enter is one act
+    busy.current = true;
     const values = new FormData(event.currentTarget);
     setState({ busy: true, words: null });
     try {
       said.current = (await question.perform(values)) ?? "Done.";
       dialog.current.close();
     } catch (error) {
+      busy.current = false;
       setState({ busy: false, words: wordsOf(error) });
     }
   };
