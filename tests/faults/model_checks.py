@@ -16,6 +16,7 @@ from psycopg.rows import dict_row
 from gateway.domain import snapshot as snapshots
 from gateway.domain.snapshot import MessageItem
 from gateway.domain.states import ALLOWED, ALLOWED_PERSISTENCE, SLOT_HOLDING, Execution, Persistence
+from tests.faults.model_native import NativePost
 from tests.faults.model_replica import LIMITS, LOOKUP_BUDGET
 from tests.faults.model_upstream import EXECUTED, LEFT, Doing, Post, Word
 
@@ -42,6 +43,16 @@ begin
             where c.conversation_id = new.conversation_id and a.account_id = new.account_id and p.application_id = new.application_id
                 and c.deleted_at is null and a.state = 'active' and p.enabled)
             then 'was fenced though nobody may use it any more'
+        when new.kind = 'resume' and new.execution = 'dispatched' and old.execution = 'reserved' and not exists (
+            select from decision d join interrupt i on i.interrupt_id = d.interrupt_id join run w on w.run_id = i.run_id
+            where d.run_id = new.run_id and w.execution = 'waiting' and w.answered_by = new.run_id
+                and coalesce(i.expires_at > clock_timestamp() - interval '1 second', true))
+            then 'was fenced for a question that is not its own to answer'
+        when old.answered_by is not null and new.answered_by is not null and new.answered_by <> old.answered_by then 'was claimed again'
+        when old.answered_by is not null and new.answered_by is null and not exists (
+            select from run r where r.run_id = old.answered_by
+                and (r.execution = 'released' or (r.execution = 'closed' and r.resolution_outcome = 'not_executed')))
+            then 'lost its claim'
         when new.execution in ('released', 'unknown') and old.execution in ('reserved', 'dispatched', 'running')
             and old.lease_until > clock_timestamp() + interval '1 second'
             and exists (select from evidence e where e.run_id = new.run_id and e.kind = 'lease_lost')
@@ -67,7 +78,8 @@ Row = Mapping[str, Any]
 
 @dataclass
 class KnownRun:
-    """A run that was admitted, as the test knows it. `saw_end`: the terminal event with which its task ended, in a process that lived."""
+    """A run that was admitted, as the test knows it. `decided`: of a decision, the run that waits and the answer. `saw_end`: the terminal
+    event with which its task ended, in a process that lived."""
 
     name: str
     run_id: UUID
@@ -75,6 +87,7 @@ class KnownRun:
     app: str
     submission_id: str
     text: str
+    decided: tuple[UUID, str] | None = None
     saw_end: Word | None = None
 
 
@@ -92,6 +105,8 @@ class Seen:
     submissions: Mapping[str, Row]
     evidence: Mapping[UUID, Sequence[tuple[str, Mapping[str, Any]]]]
     bindings: Mapping[UUID, Row]
+    questions: Mapping[UUID, Row]
+    decisions: Mapping[UUID, Row]
     changes: Sequence[Row]
 
 
@@ -113,7 +128,8 @@ class Eyes:
                     "select *, lease_until > clock_timestamp() as lease_live, "
                     "extract(epoch from clock_timestamp() - fence_at) as fence_age, "
                     "extract(days from clock_timestamp() - unknown_at) as unknown_days from run",
-                    "select c.*, b.code as blocked, b.blocking_run_id from conversation c "
+                    "select c.*, b.code as blocked, b.blocking_run_id, a.human_input from conversation c "
+                    "join application a on a.application_id = c.application_id "
                     "left join lateral conversation_block_v2(c.conversation_id) b on true",
                     "select * from item order by run_id, position",
                     "select * from snapshot",
@@ -122,10 +138,14 @@ class Eyes:
                     "select * from submission",
                     "select run_id, kind, detail from evidence order by evidence_id",
                     "select * from binding",
+                    "select *, extract(epoch from expires_at - clock_timestamp()) as seconds_left from interrupt",
+                    "select * from decision",
                 )
             ]
             cursors.append(self.connection.execute("select * from witness where number > %s order by number", [self.last_change]))
-        runs, conversations, items, snaps, charges, usage, submissions, evidence, bindings, changes = (one.fetchall() for one in cursors)
+        runs, conversations, items, snaps, charges, usage, submissions, evidence, bindings, *asked, changes = (
+            one.fetchall() for one in cursors
+        )
         if changes:
             self.last_change = changes[-1]["number"]
         return Seen(
@@ -139,6 +159,8 @@ class Eyes:
             submissions={row["submission_id"]: row for row in submissions},
             evidence={run_id: [(row["kind"], row["detail"]) for row in rows] for run_id, rows in _by_run(evidence).items()},
             bindings={row["conversation_id"]: row for row in bindings},
+            questions={row["run_id"]: row for row in asked[0]},
+            decisions={row["run_id"]: row for row in asked[1]},
             changes=changes,
         )
 
@@ -167,10 +189,13 @@ def blocked_by(seen: Seen, conversation_id: UUID) -> str | None:
         return "run_active"
     if any(run["persistence"] == "pending" for run in runs):
         return "save_pending"
+    if any(run["execution"] == "waiting" and run["answered_by"] is None for run in runs):
+        return "waiting_for_decision"
     unanswered = [run for run in runs if run["execution"] == "succeeded" and run["persistence"] == "incomplete"]
     if any(run["acknowledged_at"] is None and run["resolved_at"] is None for run in unanswered):
         return "incomplete_answer"
-    return None
+    done = any(run["kind"] == "task" and not let_go(run) for run in runs)
+    return "task_already_done" if conversation["human_input"] and done else None
 
 
 @dataclass
@@ -198,6 +223,7 @@ def faults_of(seen: Seen, known: Mapping[UUID, KnownRun], posts: Sequence[Post])
         _charges(faults, seen, run_id, run)
         _text(faults, seen, run_id, run, post)
         _never_lost(faults, run_id, run, known.get(run_id))
+    _decisions(faults, seen, known, posts)
     for conversation_id, conversation in seen.conversations.items():
         expected = blocked_by(seen, conversation_id)
         faults.unless(conversation["blocked"] == expected, conversation_id, f"blocked {conversation['blocked']}, not {expected}")
@@ -240,7 +266,8 @@ def _once(faults: Faults, seen: Seen, known: Mapping[UUID, KnownRun], posts: Seq
         mine = known.get(run_id)
         if mine is not None:
             first = [(item["role"], item["text"], item["sequence"]) for item in seen.items.get(run_id, ()) if item["position"] == 0]
-            faults.unless(first == [("user", mine.text, run["sequence"])], run_id, f"its message is {first}")
+            expected = [] if mine.decided is not None else [("user", mine.text, run["sequence"])]
+            faults.unless(first == expected, run_id, f"its message is {first}")
             faults.unless(by_submission.get(run_id) == mine.submission_id, run_id, "has another submission")
     for conversation_id, order in orders.items():
         whole = sorted(order) == list(range(1, seen.conversations[conversation_id]["last_sequence"] + 1))
@@ -259,8 +286,11 @@ def _evidence(faults: Faults, seen: Seen, run_id: UUID, run: Row, post: Post | N
         faults.unless(counted[kind] <= 1, run_id, f"{counted[kind]} rows of evidence {kind}")
     match run["execution"]:
         case "succeeded":
-            told = counted["run_finished"] > 0 or ("looked_up", {"status": "success"}) in kinds
+            told = counted["run_finished"] > 0 or any(kind == "looked_up" and detail == {"status": "success"} for kind, detail in kinds)
+            told |= any("completed" in (detail.get("outcome"), detail.get("status")) for _, detail in kinds)
             faults.unless(told and doing is Doing.DONE, run_id, f"succeeded, but its POST is {doing}, and evidence {told}")
+        case "waiting":
+            faults.unless(doing is Doing.ASKED, run_id, f"waiting, but its POST is {doing}")
         case "failed":
             faults.unless(doing in (Doing.ERRED, Doing.REFUSED), run_id, f"failed, but its POST is {doing}")
         case "released":
@@ -273,13 +303,49 @@ def _evidence(faults: Faults, seen: Seen, run_id: UUID, run: Row, post: Post | N
         cared_for = run["attention"] == "operator" or run["next_lookup_at"] is not None or run["lease_live"]
         faults.unless(cared_for, run_id, "unknown, and nobody will look at it")
         left = run["native_run_id"] is not None and run["lookups"] < LOOKUP_BUDGET + run["lookups_granted"]
+        left &= run["reason"] != "decision_not_applied"
         faults.unless(not left or run["next_lookup_at"] is not None, run_id, "unknown with a native id, and never looked up")
+
+
+def _decisions(faults: Faults, seen: Seen, known: Mapping[UUID, KnownRun], posts: Sequence[Post]) -> None:
+    """One question has one claim and at most one effect, which is what its owner decided (contract E7)."""
+    by_mark = {UUID(post.correlation_id): post for post in posts if isinstance(post, NativePost)}
+    post_of = {run_id: by_mark.get(run["correlation_id"]) for run_id, run in seen.runs.items()}
+    asked_by = {question["interrupt_id"]: run_id for run_id, question in seen.questions.items()}
+    decided: defaultdict[UUID, list[UUID]] = defaultdict(list)
+    for run_id, decision in seen.decisions.items():
+        waiting = asked_by[decision["interrupt_id"]]
+        decided[waiting].append(run_id)
+        mine, post, question = known.get(run_id), post_of[run_id], seen.questions[waiting]
+        faults.unless(mine is not None and mine.decided == (waiting, decision["action"]), run_id, f"decides {decision['action']}")
+        if post is not None:
+            faults.unless(post.answers == (question["native_id"], decision["action"]), run_id, f"its POST answers {post.answers}")
+            is_it = post.applied is not None and post.applied.prompt.title == question["title"]
+            faults.unless(is_it or seen.runs[run_id]["execution"] != "succeeded", run_id, "succeeded, and its decision took no effect")
+            faults.unless(is_it or post.applied is None, run_id, f"answered {post.applied}, its owner saw {question['title']}")
+    for run_id, run in seen.runs.items():
+        told, post = seen.questions.get(run_id), post_of[run_id]
+        faults.unless(run["execution"] != "waiting" or told is not None, run_id, "waits, and asks nothing")
+        if told is not None:
+            asks = None if post is None or post.asked is None else (post.asked.native_id, post.asked.prompt.title)
+            faults.unless(asks == (told["native_id"], told["title"]), run_id, f"asks {told['title']}, its agent {asks}")
+        claims = [resume for resume in decided[run_id] if not let_go(seen.runs[resume])]
+        faults.unless(
+            claims == [one for one in [run["answered_by"]] if one], run_id, f"answered by {run['answered_by']}, claimed by {claims}"
+        )
+        effects = [resume for resume in decided[run_id] if (its := post_of[resume]) is not None and its.applied is not None]
+        faults.unless(not effects or effects == claims, run_id, f"the decisions of {effects} took effect")
+
+
+def let_go(run: Row) -> bool:
+    """Whether the run is known to have done nothing."""
+    return bool(run["execution"] == "released" or (run["execution"] == "closed" and run["resolution_outcome"] == "not_executed"))
 
 
 def _charges(faults: Faults, seen: Seen, run_id: UUID, run: Row) -> None:
     charges = seen.charges.get(run_id, ())
-    faults.unless(len(charges) == seen.rules, run_id, f"{len(charges)} charges")
-    back = run["execution"] == "released" or (run["execution"] == "closed" and run["resolution_outcome"] == "not_executed")
+    faults.unless(len(charges) == (seen.rules if run["kind"] == "task" else 0), run_id, f"{len(charges)} charges")
+    back = let_go(run)
     faults.unless(
         all((charge["refunded_at"] is not None) == back for charge in charges), run_id, f"{run['execution']}, refunded: {not back}"
     )
@@ -302,7 +368,7 @@ def _text(faults: Faults, seen: Seen, run_id: UUID, run: Row, post: Post | None)
     shown = [item.text for item in snapshot.items if isinstance(item, MessageItem)]
     faults.unless(shown == said[: len(shown)], run_id, f"stored {shown}, said {said}")
     if persistence in ("saved", "pending"):
-        finished = post is not None and Word.FINISHED in post.told
+        finished = post is not None and not post.told.isdisjoint({Word.FINISHED, Word.ASKS})
         faults.unless(shown == said, run_id, f"{persistence} {shown}, said {said}")
         faults.unless(snapshot.complete == finished and kept["complete"] == finished, run_id, f"{persistence}, complete: {not finished}")
     if persistence == "saved":

@@ -2,18 +2,19 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize
+from hypothesis.stateful import RuleBasedStateMachine
 
 from gateway.store.database import Database
 from tests.faults.model_checks import Eyes
 from tests.faults.model_database import Fault
+from tests.faults.model_fates import APPS, FATES, GOOD, PEOPLE, Fate
 from tests.faults.model_loop import ModelLoop
 from tests.faults.model_replica import LEASE, TOTAL, WINDOW
-from tests.faults.model_world import APPS, FATES, GOOD, PEOPLE, Fate, World
+from tests.faults.model_world import World
 
 _Result = TypeVar("_Result")
 
@@ -38,17 +39,19 @@ async def nothing() -> None:
 
 
 class Machine(RuleBasedStateMachine):
-    """The world of one example. `steps` counts those of all examples, `reached` the changes of runs in them."""
+    """The world of one example. `asked`: who has a question to answer from the beginning. `steps` counts those of all examples, `reached`
+    the changes of runs in them."""
 
     steps = 0
     reached: ClassVar[Counter[tuple[str, str]]] = Counter()
 
-    def __init__(self, runner: asyncio.Runner, shared: Database, eyes: Eyes, logged: list[str]) -> None:
+    def __init__(self, runner: asyncio.Runner, shared: Database, eyes: Eyes, logged: list[str], asked: Sequence[str]) -> None:
         super().__init__()
         loop = runner.get_loop()
         assert isinstance(loop, ModelLoop)
         self.runner = runner
         self.logged = logged
+        self.asked = asked
         self.world = World(loop, shared, eyes)
 
     def does(self, act: Coroutine[Any, Any, _Result]) -> _Result:
@@ -68,10 +71,6 @@ class Machine(RuleBasedStateMachine):
             Machine.reached[change["old_execution"], change["new_execution"]] += 1
             Machine.reached[change["old_persistence"], change["new_persistence"]] += 1
         return result
-
-    @initialize()
-    def begin(self) -> None:
-        self.runner.run(self.world.begin())
 
     def teardown(self) -> None:
         try:

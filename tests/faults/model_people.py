@@ -1,8 +1,8 @@
 """The rules of people: users at their browsers, operators at their terminals, and what is changed around the runs."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
@@ -10,18 +10,23 @@ from hypothesis.stateful import precondition, rule
 from gateway.bindings import applications
 from gateway.bindings.applications import ApplicationChange
 from gateway.domain.audit import cli_actor
-from gateway.domain.fault_points import Step
 from gateway.domain.ids import ConversationId, RunId
 from gateway.domain.resolution import ResolutionOutcome
 from gateway.identity import people
 from gateway.runs.submit import Submitted
 from tests.faults.model_database import Fault
+from tests.faults.model_fates import Fate, claims
 from tests.faults.model_machine import Machine, apps, everybody, fates, lost, names, nothing, rarely, replicas, steps
-from tests.faults.model_replica import TOTAL, WINDOW
+from tests.faults.model_replica import ADMISSIONS, TOTAL, WINDOW, ModelReplica
 from tests.faults.model_upstream import EXECUTED, Doing
-from tests.faults.model_world import Fate, claims
 
-OWNERS: Final = ("submits again", "submits again", "refreshes", "acknowledges", "reads", "deletes")
+_Result = TypeVar("_Result")
+Call = Callable[[], Coroutine[Any, Any, _Result]]
+ENDS: Final = ("commits", "dies", "commits and dies")
+"""How the first of two ends that do the same at once."""
+
+
+CHANGES: Final = ("rights", "switch", "move", "used thread", "no thread", "no state", "a stranger answers", "a stranger asks")
 
 
 def unsettled(run: Mapping[str, Any]) -> bool:
@@ -59,7 +64,7 @@ class PeopleRules(Machine):
             self.forward(list(world.known.values())[-1].name, steps, fate)
 
     @precondition(names(lambda world: not any(replica.database.away for replica in world.replicas.values())))
-    @rule(who=everybody, app=apps, first=replicas, end=st.sampled_from(["commits", "dies", "commits and dies"]))
+    @rule(who=everybody, app=apps, first=replicas, end=st.sampled_from(ENDS))
     def submits_at_two_replicas(self, who: str, app: str, first: str, end: str) -> None:
         """The same submission at both, the second while the transaction of the first is open."""
         world = self.world
@@ -68,38 +73,49 @@ class PeopleRules(Machine):
         expected = world.expected(one, who, app, submission_id, text, None)
         world.say(f"{who} submits {submission_id} to {app} on {one.name} and {two.name} at once; the first {end}")
 
+        def call(replica: ModelReplica) -> Coroutine[Any, Any, Submitted | str]:
+            return world.submit(replica, who, app, submission_id, text, None)
+
         async def act() -> None:
-            loop = asyncio.get_running_loop()
-            one.pausing_admission = True
-            earlier = loop.create_task(world.submit(one, who, app, submission_id, text, None))
-            await world.calls.quiet()
-            one.pausing_admission = False
-            admissions = [paused for paused in one.paused if paused.point.step is Step.ADMISSION]
-            if not admissions:
-                world.expect(await earlier == expected, f"{earlier.result()}, expected was {expected}")
+            got = await self.at_once(one, two, lambda: call(one), lambda: call(two), end)
+            if expected != "admitted":
+                world.expect(got == [expected], f"{got}, expected was {expected}")
                 return
-            world.expect(expected == "admitted", f"admitted, expected was {expected}")
-            later = loop.create_task(world.submit(two, who, app, submission_id, text, None))
-            await self._blocked()
-            if end == "dies":
-                world.kill(one)
-                await asyncio.wait({earlier})
-            else:
-                admissions[0].release(None)
-                await world.calls.quiet()
-            answers = [answer for answer in (earlier, later) if not answer.cancelled()]
-            got = [await answer for answer in answers]
             runs = [one for one in got if isinstance(one, Submitted)]
             world.expect(len(runs) == len(got), f"refused: {got}")
             world.expect(len({run.view.run_id for run in runs}) == 1, "two runs of one submission")
             world.expect(sum(not run.replayed for run in runs) == 1, f"{[run.replayed for run in runs]} replayed")
             world.admitted(runs[0], who, app, submission_id, text)
-            if end == "commits and dies":
-                world.kill(one)
-            if not one.alive:
-                await world.start_replica(one.name)
+            await self.dies_after(one, end)
 
         self.does(act())
+
+    async def at_once(self, one: ModelReplica, two: ModelReplica, first: Call[_Result], second: Call[_Result], end: str) -> "list[_Result]":
+        """What both get, the second called while the transaction of the first is open. Only what the first gets where that has none."""
+        world, loop = self.world, asyncio.get_running_loop()
+        one.pausing_admission = True
+        earlier = loop.create_task(first())
+        await world.calls.quiet()
+        one.pausing_admission = False
+        admissions = [paused for paused in one.paused if paused.point.step in ADMISSIONS]
+        if not admissions:
+            return [await earlier]
+        later = loop.create_task(second())
+        await self._blocked()
+        if end == "dies":
+            world.kill(one)
+            await asyncio.wait({earlier})
+        else:
+            admissions[0].release(None)
+            await world.calls.quiet()
+        return [await answer for answer in (earlier, later) if not answer.cancelled()]
+
+    async def dies_after(self, one: ModelReplica, end: str) -> None:
+        """The first replica dies once it committed, if that is its end, and starts anew."""
+        if end == "commits and dies":
+            self.world.kill(one)
+        if not one.alive:
+            await self.world.start_replica(one.name)
 
     async def _blocked(self) -> None:
         """Until a statement waits for a lock."""
@@ -136,7 +152,7 @@ class PeopleRules(Machine):
     def _submits_again(self, data: st.DataObject, name: str) -> None:
         """The same submission id again, at any replica, with the same text or another."""
         world, same = self.world, data.draw(st.sampled_from([True, True, False]))
-        run, row = world.run(data.draw(st.sampled_from(world.runs(lambda _: True))))
+        run, row = world.run(data.draw(st.sampled_from(world.runs(lambda run: run["kind"] == "task"))))
         created = world.seen.submissions[run.submission_id]["created_conversation"]
         target = None if created else row["conversation_id"]
         text = run.text if same else "another text"
@@ -203,7 +219,7 @@ class PeopleRules(Machine):
         elif world.seen.conversations[conversation_id]["deleted_at"] is not None:
             world.expect(got == "not_found", f"{got}")
         else:
-            expected = [text for row in runs for text in [world.known[row["run_id"]].text, *world.shown(row["run_id"])]]
+            expected = [text for row in runs for text in [*world.wrote(row["run_id"]), *world.shown(row["run_id"])]]
             world.expect(got == expected, f"{place} reads {got}, expected was {expected}")
 
     def _deletes(self, data: st.DataObject, name: str) -> None:
@@ -223,21 +239,25 @@ class PeopleRules(Machine):
         self.does(world.refused(act()))
 
     @precondition(names(lambda world: world.runs(unsettled)))
-    @rule(data=st.data(), name=replicas, what=st.sampled_from(["resolves", "resolves, patiently", "looks up", "saves"]))
+    @rule(
+        data=st.data(), name=replicas, what=st.sampled_from(["resolves", "resolves, patiently", "closes what waits", "looks up", "saves"])
+    )
     def an_operator(self, data: st.DataObject, name: str, what: str) -> None:
         """What an operator does about a run that needs one, at any replica."""
-        if what.startswith("resolves"):
-            self._resolves(data, name, data.draw(st.sampled_from(ResolutionOutcome)), what != "resolves")
+        waiting = self.world.runs(lambda run: run["execution"] == "waiting")
+        if what == "closes what waits" and waiting:
+            self._resolves(data, name, data.draw(st.sampled_from(ResolutionOutcome)), patient=False, among=waiting)
+        elif what in ("resolves", "resolves, patiently", "closes what waits"):
+            self._resolves(data, name, data.draw(st.sampled_from(ResolutionOutcome)), patient=what == "resolves, patiently", among=())
         else:
             self._asks_for(data, name, what)
 
-    def _resolves(self, data: st.DataObject, name: str, outcome: ResolutionOutcome, patient: bool) -> None:
+    def _resolves(self, data: st.DataObject, name: str, outcome: ResolutionOutcome, *, patient: bool, among: Sequence[str]) -> None:
         """An honest operator: says what upstream shows, and cannot see what is under way. The gateway refuses what is too early."""
         world = self.world
         if patient:
             self.passes(TOTAL + WINDOW + 1, (name,))
-        waiting = world.runs(unsettled)
-        run, row = world.run(data.draw(st.sampled_from(waiting or world.runs(lambda _: True))))
+        run, row = world.run(data.draw(st.sampled_from(among or world.runs(unsettled) or world.runs(lambda _: True))))
         post = world.post_of(run)
         doing = Doing.NEVER if post is None else post.doing
         honest = {
@@ -245,7 +265,7 @@ class PeopleRules(Machine):
             ResolutionOutcome.FAILED: doing not in (Doing.EXECUTING, Doing.DONE),
             ResolutionOutcome.SUCCEEDED: doing is Doing.DONE,
         }
-        if not honest[outcome]:
+        if not honest[outcome] and row["execution"] != "waiting":
             return
         world.say(f"an operator resolves {run.name} as {outcome} on {name}")
         act = world.replicas[name].operators.resolve(cli_actor("op"), RunId(run.run_id), outcome, "looked at it")
@@ -256,7 +276,9 @@ class PeopleRules(Machine):
                 after["fence_age"] >= TOTAL + WINDOW, f"resolved {after['fence_age']:.0f} s after the fence, its POST may be under way"
             )
         world.say(f"  {got if isinstance(got, str) else after['execution']}")
-        if row["execution"] not in ("unknown", "succeeded", "failed") and not world.replicas[name].database.away:
+        if row["execution"] == "waiting" and not world.replicas[name].database.away:
+            world.expect((got == "resolution_not_allowed") == (outcome is ResolutionOutcome.NOT_EXECUTED), f"it waits, {outcome}: {got}")
+        if row["execution"] not in ("unknown", "succeeded", "failed", "waiting") and not world.replicas[name].database.away:
             world.expect(
                 got in ("resolution_not_allowed", "already_resolved") or row["execution"] == "closed", f"{row['execution']}: {got}"
             )
@@ -269,9 +291,10 @@ class PeopleRules(Machine):
         work = operators.look_up_now(cli_actor("op"), run_id) if act == "looks up" else operators.retry_save(cli_actor("op"), run_id)
         self.does(world.start(world.replicas[name], world.refused(work)))  # it waits for an answer that another rule gives
 
-    @rule(who=everybody, app=apps, what=st.sampled_from(["rights", "switch", "move", "used thread", "no thread"]))
+    @rule(who=everybody, app=apps, what=st.sampled_from(CHANGES))
     def something_is_changed(self, who: str, app: str, what: str) -> None:
-        """What changes around the runs: an account, an application's switch or its assistant, the threads that upstream hands out."""
+        """What changes around the runs: an account, an application's switch or its assistant, the threads that upstream hands out, and
+        what somebody else does at the service."""
         world = self.world
         match what:
             case "rights":
@@ -284,10 +307,24 @@ class PeopleRules(Machine):
                 self.does(applications.set_enabled(world.shared, app, enabled=app not in world.disabled))
             case "move":
                 self._moves(app)
+            case "no state":
+                world.say("a thread's state is not to be had once")
+                world.threads.unreadable = True
+                self.does(nothing())
+            case "a stranger answers" | "a stranger asks":
+                waits = [thread_id for thread_id, thread in world.threads.threads.items() if thread.pending is not None]
+                self.strangers(what, *waits[:1])
             case _:
                 world.upstream.next_thread = what.split()[0]
                 world.say(f"upstream will hand out a {what}")
                 self.does(nothing())
+
+    def strangers(self, what: str, *thread_ids: str) -> None:
+        """Somebody at the service itself answers what is pending on a thread, or takes its place with another question."""
+        for thread_id in thread_ids:
+            self.world.say(f"{what} on {thread_id}")
+            self.world.threads.stranger(self.world.threads.of(thread_id), asks=what == "a stranger asks")
+        self.does(nothing())
 
     def _moves(self, app: str) -> None:
         """Another assistant: refused while a run is active or not saved, and the end of all bindings else."""

@@ -37,8 +37,8 @@ from gateway.runs.submit import Submissions
 from gateway.runs.supervisor import Supervisor
 from gateway.runs.tasks import Tasks
 from tests.faults.model_database import Fault, ModelDatabase
+from tests.faults.model_native import NativeOfReplica, NativeThreadsOfModel
 from tests.faults.model_upstream import ModelUpstream, UpstreamOfReplica
-from tests.support.no_native import NoNative
 
 LEASE: Final = 30.0
 WINDOW: Final = 5.0
@@ -71,6 +71,8 @@ _STATEMENTS: Final = {
     Step.RELEASE: "runs.release",
 }
 """The statements that a rule may let fail; the reconciler's are repeated by its next sweep."""
+
+ADMISSIONS: Final = frozenset({Step.ADMISSION, Step.DECISION})
 
 _Result = TypeVar("_Result")
 THE_RECONCILER: Final = "the reconciler"
@@ -111,6 +113,7 @@ class ModelReplica:
     database: ModelDatabase
     vault: Vault
     service: ModelUpstream
+    threads: NativeThreadsOfModel
     name_of: Callable[[RunId], str]
     alive: bool = True
     gave_up: bool = False
@@ -125,12 +128,13 @@ class ModelReplica:
         clock = asyncio.get_running_loop().time
         resolve = Resolve(self.database, self.vault)
         upstream = UpstreamOfReplica(self.service, self.database, self.survives)
+        native = NativeOfReplica(self.service, self.database, self.survives, self.threads, lambda: _doing.get() != THE_RECONCILER)
         means = Means(
             database=self.database,
             resolve=resolve,
             upstream=upstream,
-            native=NoNative(),
-            native_reads=NoNative(),
+            native=native,
+            native_reads=native,
             bounds=StreamBounds(idle_seconds=2 * TOTAL, total_seconds=TOTAL),
             lease_seconds=LEASE,
             send_window_seconds=WINDOW,
@@ -144,7 +148,7 @@ class ModelReplica:
         self.heartbeat = Heartbeat(
             self.database, uuid4(), self.supervisor.live_runs.held, (), period_seconds=BEAT, lease_seconds=LEASE, clock=clock, at=self.at
         )
-        look_up = LookUp(self.database, resolve, upstream, NoNative(), LOOKUP_BUDGET, LOOKUP_FIRST, self.at)
+        look_up = LookUp(self.database, resolve, upstream, native, LOOKUP_BUDGET, LOOKUP_FIRST, self.at)
         save = Save(self.database, self.at)
         self.reconciler = Reconciler(
             database=self.database,
@@ -187,7 +191,7 @@ class ModelReplica:
         """The hook of the fault points."""
         await self.survives(_nothing())
         pauses = point in PAUSES and self.pausing
-        if point == FaultPoint(Moment.BEFORE, Step.ADMISSION) and self.pausing_admission:
+        if point.moment is Moment.BEFORE and point.step in ADMISSIONS and self.pausing_admission:
             pauses, self.pausing_admission = True, False
         if pauses:
             whose = self.service.asking.get() or _doing.get()

@@ -1,4 +1,5 @@
 """The upstream of the model test: what becomes of each POST is a value that a rule gives, and what the service then says, frame by frame.
+Its native side, with threads that have a state, is in model_native.py.
 
 It is honest (a look-up tells the truth or nothing), and it remembers all that a checker needs: which POSTs left, which arrived, what was
 said in which of them.
@@ -31,10 +32,11 @@ class Way(StrEnum):
     THREAD_GONE = "refused by upstream with 404"
     BUSY = "answered thread busy"
     TAKEN = "taken"
+    IGNORED = "taken, and if it is an answer, not applied"
 
 
 class Doing(StrEnum):
-    """Where a POST is. What is EXECUTING, DONE or ERRED was executed."""
+    """Where a POST is. What is EXECUTING, DONE, ASKED or ERRED was executed."""
 
     HELD = "about to be sent"
     NEVER = "never sent"
@@ -43,6 +45,7 @@ class Doing(StrEnum):
     REFUSED = "refused"
     EXECUTING = "executing"
     DONE = "done"
+    ASKED = "asked somebody, and waits"
     ERRED = "ended in an error"
 
 
@@ -53,12 +56,17 @@ class Word(StrEnum):
     NATIVE_ID = "its native id"
     TEXT = "text"
     FINISHED = "RUN_FINISHED"
+    ASKS = "its question"
     ERROR = "RUN_ERROR"
     CUT = "nothing more, the connection breaks"
 
 
-EXECUTED: Final = frozenset({Doing.EXECUTING, Doing.DONE, Doing.ERRED})
+EXECUTED: Final = frozenset({Doing.EXECUTING, Doing.DONE, Doing.ASKED, Doing.ERRED})
 LEFT: Final = EXECUTED | {Doing.UNDER_WAY, Doing.LOST, Doing.REFUSED}
+
+
+LAST: Final = frozenset({Word.FINISHED, Word.ASKS, Word.ERROR, Word.CUT})
+"""After these nothing more comes over a connection."""
 
 
 @dataclass(eq=False)
@@ -77,13 +85,20 @@ class Post:
     told: set[Word] = field(default_factory=set)
     pieces: "asyncio.Queue[bytes]" = field(default_factory=asyncio.Queue)
     open: bool = False
+    ignored: bool = False
+
+    def begin(self) -> None:
+        """It begins to be executed."""
+
+    def ends(self, doing: Doing) -> None:
+        """It is over; only one of the native profile waits."""
+        self.doing = Doing.DONE if doing is Doing.ASKED else doing
 
     @property
     def truth(self) -> LookupStatus:
         """What an honest look-up says."""
-        return {Doing.DONE: LookupStatus.SUCCESS, Doing.ERRED: LookupStatus.ERROR, Doing.EXECUTING: LookupStatus.ACTIVE}.get(
-            self.doing, LookupStatus.UNCLEAR
-        )
+        said = {Doing.DONE: LookupStatus.SUCCESS, Doing.ERRED: LookupStatus.ERROR, Doing.EXECUTING: LookupStatus.ACTIVE}
+        return said.get(self.doing, LookupStatus.UNCLEAR)
 
     def say(self, word: Word) -> None:
         """Say `word`, and RUN_STARTED before it when it was not said; also when nobody listens any more."""
@@ -109,12 +124,12 @@ class Post:
             case Word.ERROR:
                 frames.append({"type": "RUN_ERROR", "message": "no"})
                 self.doing = Doing.ERRED
-            case Word.STARTED | Word.CUT:
+            case Word.STARTED | Word.CUT | Word.ASKS:
                 pass
         self.told |= {word} if word is Word.CUT else {word, Word.STARTED}
         if frames:
             self.pieces.put_nowait(b"".join(b"data: " + json.dumps(frame).encode() + b"\n\n" for frame in frames))
-        if word in (Word.FINISHED, Word.ERROR, Word.CUT):
+        if word in LAST:
             self.pieces.put_nowait(b"")
             self.open = False
 
@@ -122,7 +137,16 @@ class Post:
         """The words that make sense now."""
         if not self.open:
             return []
-        return [word for word in Word if word is Word.TEXT or word not in self.told]
+        return [word for word in Word if word is Word.TEXT or (word not in self.told and word is not Word.ASKS)]
+
+    def end_as(self, end: "Word") -> "Word":
+        """How a run ends that is to end so."""
+        return Word.FINISHED if end is Word.ASKS else end
+
+    @property
+    def well(self) -> Doing:
+        """Where a run ends that goes well."""
+        return Doing.DONE
 
     async def stream(self) -> OpenStream:
         async def close() -> None:
@@ -135,10 +159,11 @@ class Post:
 
 @dataclass(eq=False)
 class Question:
-    """A look-up that waits for its answer."""
+    """A look-up that waits for its answer. `live`: by whoever executes the run."""
 
     post: Post
     answer: "asyncio.Future[LookupStatus]"
+    live: bool = False
 
 
 @dataclass
@@ -158,12 +183,13 @@ class ModelUpstream:
     def end(self, post: Post, doing: Doing) -> None:
         """The run goes on to its end without anybody listening."""
         assert post.doing is Doing.EXECUTING
-        post.doing = doing
+        post.ends(doing)
 
     def arrive(self, post: Post) -> None:
         """A POST that was under way is executed."""
         post.doing = Doing.EXECUTING
         self.arrives(post)
+        post.begin()
         if not post.arrived.done():
             post.arrived.set_result(None)
 
@@ -196,6 +222,9 @@ class UpstreamOfReplica:
         number = len(self.service.posts) + 1
         correlation_id = str(request.correlation_id)
         post = Post(number, self.sender, request.thread_id, correlation_id, f"native-{number}", loop.create_future(), loop.create_future())
+        return await self._sent(post, gate)
+
+    async def _sent(self, post: Post, gate: SendGate) -> OpenStream | PostFact:
         self.service.posts.append(post)
         try:
             way = await self.survives(post.way)
@@ -219,7 +248,8 @@ class UpstreamOfReplica:
             case Way.UNDER_WAY:
                 post.doing = Doing.UNDER_WAY
                 await self.survives(post.arrived)
-            case Way.TAKEN:
+            case Way.TAKEN | Way.IGNORED:
+                post.ignored = way is Way.IGNORED
                 self.service.arrive(post)
         return await post.stream()
 

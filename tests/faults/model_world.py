@@ -16,24 +16,24 @@ from gateway.bindings import applications, providers
 from gateway.bindings.applications import Audience, NewApplication
 from gateway.bindings.config import langchain_config
 from gateway.bindings.vault import KeyRing, Vault
+from gateway.domain.evidence import LookupStatus
 from gateway.domain.fault_points import FaultPoint, Moment, Step
 from gateway.domain.ids import ApplicationId, RunId
 from gateway.domain.problems import Refused
 from gateway.domain.snapshot import MessageItem, parse
 from gateway.identity import people
-from gateway.identity.tokens import Claims
 from gateway.runs.submit import Submitted
 from gateway.store import accounts
 from gateway.store.database import Database
 from gateway.store.errors import StoreError
 from tests.faults.model_checks import Eyes, KnownRun, blocked_by, faults_of
 from tests.faults.model_database import Fault, ModelDatabase
+from tests.faults.model_fates import APPS, ASKING, PEOPLE, Fate, claims, refused_for
 from tests.faults.model_loop import Calls, ModelLoop, example
+from tests.faults.model_native import NativePost, NativeThreadsOfModel
 from tests.faults.model_replica import LIMITS, LOOKUP_BUDGET, TOTAL, WINDOW, ModelReplica, Paused
-from tests.faults.model_upstream import Doing, ModelUpstream, Post, Way, Word
+from tests.faults.model_upstream import Doing, ModelUpstream, Post, Question, Word
 
-PEOPLE: Final = ("ada", "bob")
-APPS: Final = ("notes", "mail")
 QUOTA: Final = 5
 MOMENT: Final = 0.3
 """Longer than the pause between two fence statements and the wait for a native id, far shorter than everything else."""
@@ -47,21 +47,11 @@ update run set lease_until = lease_until - s.span, fence_at = fence_at - s.span,
     updated_at = updated_at - s.span, finished_at = finished_at - s.span
 from (select make_interval(secs => %s) as span) s
 """
+PASS_QUESTIONS: Final[LiteralString] = "update interrupt set expires_at = expires_at - make_interval(secs => %s)"
+
+ENDED: Final = frozenset({Doing.DONE, Doing.ASKED, Doing.ERRED})
 
 _Result = TypeVar("_Result")
-
-
-@dataclass(frozen=True)
-class Fate:
-    """How a run goes that is left alone: the way of its POST, its last word, and whether its items can be written."""
-
-    way: Way = Way.TAKEN
-    end: Word = Word.FINISHED
-    settle: Fault | None = None
-
-
-GOOD: Final = Fate()
-FATES: Final = (Fate(end=Word.ERROR), Fate(end=Word.CUT), Fate(settle=Fault.REFUSED), *(Fate(way) for way in Way))
 
 
 @dataclass
@@ -91,9 +81,11 @@ class World:
         self.eyes.connection.execute(EMPTY)
         self.vault = Vault(KeyRing([b"k" * 32]))
         self.upstream = ModelUpstream(sent=self._sent, arrives=self._arrives)
+        self.threads = NativeThreadsOfModel()
         await providers.create(self.shared, name="agents", base_url="https://agents.example", trusted_hosts=())
         for app in APPS:
-            new = NewApplication(app, "agents", langchain_config(f"assistant-of-{app}"), Audience(), "token")
+            config = langchain_config(f"assistant-of-{app}", human_input=app == ASKING)
+            new = NewApplication(app, "agents", config, Audience(), "token")
             self.apps[app] = await applications.create(self.shared, self.vault, new)
         for who in PEOPLE:
             await people.create(self.shared, who, groups=(), roles=())
@@ -117,7 +109,7 @@ class World:
 
     async def start_replica(self, name: str) -> None:
         database = ModelDatabase(self.shared, self.calls, self.late)
-        self.replicas[name] = ModelReplica(name, database, self.vault, self.upstream, self.name_of)
+        self.replicas[name] = ModelReplica(name, database, self.vault, self.upstream, self.threads, self.name_of)
         await self.replicas[name].heartbeat.beat()
 
     # --- telling ----------------------------------------------------------------------------------------------------------------------
@@ -153,7 +145,8 @@ class World:
             if live is not None and replica.supervisor.live_runs.get(RunId(run.run_id)) is None:
                 del replica.live[run.name]
                 post = self.post_of(run)
-                ends = [] if post is None else [word for word in (Word.FINISHED, Word.ERROR) if word in post.told]
+                proves = not isinstance(post, NativePost) and not replica.gave_up  # or what is to be settled outlives the task
+                ends = [word for word in (Word.FINISHED, Word.ERROR) if post is not None and word in post.told] if proves else []
                 run.saw_end = ends[0] if ends else None
 
     def post_of(self, run: KnownRun) -> Post | None:
@@ -166,6 +159,10 @@ class World:
 
     def _sent(self, post: Post) -> None:
         self._must_hold_a_slot(post, "left")
+        if isinstance(post, NativePost):
+            saw, wanted = (None if post.saw is None else post.saw.native_id), (None if post.answers is None else post.answers[0])
+            if saw != wanted:
+                self.broken.append(f"POST {post.number} left for {wanted}, and the thread showed {saw} before its fence")
 
     def _arrives(self, post: Post) -> None:
         self._must_hold_a_slot(post, "arrived")
@@ -223,6 +220,7 @@ class World:
         """The runs that can go forward: a task waits at a fault point or at its POST, or upstream may say something."""
         whose = [paused.whose for paused in self.paused().values()]
         posts = [post for post in self.upstream.posts if post.doing is Doing.HELD or post.may_say()]
+        posts += [question.post for question in self.upstream.questions if question.live]
         return sorted({run.name for run in self.known.values() if run.name in whose} | {self.run_of(post) for post in posts})
 
     def forward(self, name: str, fate: "Fate") -> bool:
@@ -236,13 +234,21 @@ class World:
             self.say(f"POST {post.number} of {name}: {fate.way}")
             post.way.set_result(fate.way)
         elif post is not None and post.may_say():
-            words = [word for word in (Word.STARTED, Word.NATIVE_ID, Word.TEXT) if word not in post.told]
-            word = words[0] if words else fate.end
+            words = [word for word in (Word.STARTED, Word.NATIVE_ID, Word.TEXT) if word in post.may_say() and word not in post.told]
+            word = words[0] if words else post.end_as(fate.end)
             self.say(f"POST {post.number} of {name} says {word}")
             post.say(word)
+        elif asked := [question for question in self.upstream.questions if question.live and question.post is post]:
+            self.answer(asked[0], asked[0].post.truth)
         else:
             return False
         return True
+
+    def answer(self, question: Question, status: LookupStatus) -> None:
+        """What the service says of a run, to whoever asked."""
+        self.say(f"the look-up of {self.run_of(question.post)} says {status}")
+        self.upstream.questions.remove(question)
+        question.answer.set_result(status)
 
     async def pass_time(self, seconds: float, beating: Sequence[str] = ()) -> None:
         """`seconds` pass everywhere; the replicas of `beating` lived all the time, and their beats came through."""
@@ -253,6 +259,7 @@ class World:
         with connection.transaction():
             connection.execute("set local session_replication_role = replica")  # not a change that the witness should see
             connection.execute(PASS, [seconds + self.owed_seconds])
+            connection.execute(PASS_QUESTIONS, [seconds + self.owed_seconds])
         self.owed_seconds = 0.0
         for name in beating:
             await self.replicas[name].heartbeat.beat()
@@ -273,9 +280,11 @@ class World:
         """The run, or the code of the refusal."""
         return await self.refused(replica.submissions.submit(claims(who), self.apps[app], self.body(submission_id, text, conversation_id)))
 
-    def admitted(self, submitted: Submitted, who: str, app: str, submission_id: str, text: str) -> KnownRun:
+    def admitted(
+        self, submitted: Submitted, who: str, app: str, submission_id: str, text: str, decided: tuple[UUID, str] | None = None
+    ) -> KnownRun:
         run_id = submitted.view.run_id
-        run = self.known[run_id] = KnownRun(f"run {len(self.known) + 1}", run_id, who, app, submission_id, text)
+        run = self.known[run_id] = KnownRun(f"run {len(self.known) + 1}", run_id, who, app, submission_id, text, decided)
         if submitted.view.conversation_id not in self.conversations.values():
             self.conversations[f"conversation {len(self.conversations) + 1}"] = submitted.view.conversation_id
         return run
@@ -307,16 +316,21 @@ class World:
                 return "not_found"
             blocked = blocked_by(self.seen, target)
             if blocked is not None:
-                return {"run_active": "conversation_busy", "binding_invalidated": blocked}.get(blocked, "conversation_blocked")
-        active = [run for run in self.seen.runs.values() if run["user_slot"] is not None]
-        if sum(run["account_id"] == owner[0] for run in active) >= LIMITS.per_user:
-            return "user_busy"
-        if sum(run["application_id"] == owner[1] for run in active) >= LIMITS.per_application:
-            return "app_busy"
+                return refused_for(blocked)
+        busy = self.busy(owner)
+        if busy is not None:
+            return busy
         charged = [charge for charges in self.seen.charges.values() for charge in charges if charge["refunded_at"] is None]
         if sum(charge["bucket"] == str(owner[0]) for charge in charged) >= QUOTA:
             return "quota_exhausted"
         return "admitted"
+
+    def busy(self, owner: tuple[UUID, ApplicationId]) -> str | None:
+        """The code of the refusal when user or application has no slot left."""
+        active = [run for run in self.seen.runs.values() if run["user_slot"] is not None]
+        if sum(run["account_id"] == owner[0] for run in active) >= LIMITS.per_user:
+            return "user_busy"
+        return "app_busy" if sum(run["application_id"] == owner[1] for run in active) >= LIMITS.per_application else None
 
     async def refused(self, act: Coroutine[Any, Any, _Result]) -> "_Result | str":
         """What `act` gives, or the code of the refusal, or the name of the database's error."""
@@ -333,6 +347,11 @@ class World:
 
     def runs(self, holds: Callable[[Mapping[str, Any]], bool]) -> list[str]:
         return [run.name for run_id, run in self.known.items() if run_id in self.seen.runs and holds(self.seen.runs[run_id])]
+
+    def wrote(self, run_id: UUID) -> list[str]:
+        """The user's message of a run; a decision has none."""
+        known = self.known[run_id]
+        return [] if known.decided is not None else [known.text]
 
     def shown(self, run_id: UUID) -> list[str]:
         """The assistant's texts that the history has to show for a run: from its items, else from its snapshot."""
@@ -370,15 +389,12 @@ class World:
             waits = row["execution"] == "unknown" and row["attention"] == "operator"
             self.expect(row["user_slot"] is None or waits, f"{name} leaks its slot: {row['execution']}, {row['attention']}")
             self.expect(row["persistence"] != "pending", f"{name} is never saved")
-            ended = its_post is not None and its_post.doing in (Doing.DONE, Doing.ERRED) and row["native_run_id"] is not None
+            ended = its_post is not None and its_post.doing in ENDED and row["native_run_id"] is not None
             exhausted = row["lookups"] >= LOOKUP_BUDGET + row["lookups_granted"] or (row["unknown_days"] or 0) >= 1
-            self.expect(not ended or row["execution"] != "unknown" or exhausted, f"{name} ended upstream, and stays unknown")
+            judged = exhausted or row["reason"] == "decision_not_applied"
+            self.expect(not ended or row["execution"] != "unknown" or judged, f"{name} ended upstream, and stays unknown")
 
     def release(self, paused: Paused, fault: Fault | None) -> None:
         at = paused.point == FaultPoint(Moment.AFTER, Step.SETTLE)
         self.say(f"{paused} goes on" + (f"; the statement {fault}" if fault and not at else ""))
         paused.release(fault)
-
-
-def claims(who: str) -> Claims:
-    return Claims(who, frozenset(), operator=False)
