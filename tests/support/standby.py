@@ -91,6 +91,14 @@ class Pair:
             connection.execute("alter system reset synchronous_standby_names")
             connection.execute("select pg_reload_conf()")
 
+    def stop_following(self) -> None:
+        """The standby stays at this moment, as a backup would, whatever the primary goes on to do."""
+        self.until("select replay_lsn >= pg_current_wal_lsn() from pg_stat_replication")
+        with psycopg.connect(self.standby_url, autocommit=True) as connection:
+            connection.execute("alter system set primary_conninfo = ''")
+            connection.execute("select pg_reload_conf()")
+        self.until("select count(*) = 0 from pg_stat_replication")
+
     def until(self, question: str) -> None:
         """Wait until the primary says yes: replication has no other signal."""
         deadline = time.monotonic() + START_SECONDS
