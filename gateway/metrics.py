@@ -158,6 +158,11 @@ class Metrics:
         counter = self._counters[family.name]
         (counter.labels(*labels) if labels else counter).inc(by)
 
+    def counted(self, family: Family) -> dict[str, int]:
+        """The values of a counter with one label, by it."""
+        samples = next(iter(self._counters[family.name].collect())).samples
+        return {sample.labels[family.labels[0]]: int(sample.value) for sample in samples}
+
     def observe(self, family: Family, seconds: float, *labels: str) -> None:
         """Put a value into a histogram."""
         histogram = self._histograms[family.name]

@@ -35,6 +35,7 @@ from gateway.metrics import Metrics
 from gateway.parts import local_rules_of, named_moderators_of, traces_of
 from gateway.reconciler.loop import Reconciler
 from gateway.reconciler.retention import Retention
+from gateway.runs.audit_trail import Trail
 from gateway.runs.execute import Execute
 from gateway.runs.heartbeat import Heartbeat
 from gateway.runs.history import History
@@ -310,7 +311,8 @@ def _services(
         applications=VisibleApplications(database, vault, max_per_app),
         operator_reads=operator_reads,
         operator_acts=OperatorActs(database, operator_reads, runs.look_up, runs.save, own),
-        overview=Overview(database, vault.key_ids, settings.lease_seconds, max_per_app),
+        trail=Trail(database),
+        overview=Overview(database, vault.key_ids, settings.lease_seconds, max_per_app, ground.metrics),
         administration=Administration(database, vault, trusted, CapabilitiesCheck(ground.http_client), max_per_app),
         chains=OperatorChains(database, vault, trusted, [str(one) for one in ground.named_moderators]),
         usage=Usage(database, settings.active_limits, settings.quota_zone),

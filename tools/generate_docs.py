@@ -24,6 +24,7 @@ from gateway.domain.confirmation import (  # noqa: E402
     PROMPT_VERSION,
     Action,
 )
+from gateway.domain.evidence import EVIDENCE_DOCS, EvidenceKind  # noqa: E402
 from gateway.domain.problems import PROBLEMS  # noqa: E402
 from gateway.domain.reasons import REASON_MESSAGES, REASON_NOTES, Reason  # noqa: E402
 from gateway.domain.states import (  # noqa: E402
@@ -118,6 +119,12 @@ def states_page() -> str:
             *_table(("state", "meaning", "may become"), persistence_rows),
             "",
             *_diagram(ALLOWED_PERSISTENCE),
+            "",
+            "## Evidence",
+            "",
+            "What is recorded about a run, oldest first, as operators see it. No text of the service is ever in it.",
+            "",
+            *_table(("kind", "meaning"), [(f"`{kind.value}`", EVIDENCE_DOCS[kind]) for kind in EvidenceKind]),
         ]
     )
 

@@ -5,7 +5,7 @@ from argparse import Namespace
 from gateway.cli.output import CommandFailed, Output
 from gateway.cli.session import open_database, settings_of
 from gateway.domain.limits import PAGE_MAX
-from gateway.runs.operator_reads import OperatorReads, audit_json
+from gateway.runs.audit_trail import Trail, audit_json
 from gateway.store.audit import AuditRow
 
 
@@ -15,9 +15,9 @@ async def list_all(args: Namespace, output: Output) -> int:
     found: list[AuditRow] = []
     cursor: str | None = None
     async with open_database(settings) as db:
-        reads = OperatorReads(db, settings.resolution_gate_seconds)
+        trail = Trail(db)
         while len(found) < args.limit:
-            page = await reads.audit(limit=min(PAGE_MAX, args.limit - len(found)), cursor=cursor)
+            page = await trail.page(limit=min(PAGE_MAX, args.limit - len(found)), cursor=cursor)
             found += page.entries
             cursor = page.next
             if cursor is None:
@@ -35,7 +35,7 @@ async def verify(args: Namespace, output: Output) -> int:
     """Recompute the whole chain."""
     settings = settings_of(output)
     async with open_database(settings) as db:
-        verdict = await OperatorReads(db, settings.resolution_gate_seconds).verify_audit()
+        verdict = await Trail(db).verify()
     last = verdict.sha256.hex() if verdict.sha256 is not None else None
     if verdict.broken_audit_id is not None:
         raise CommandFailed(

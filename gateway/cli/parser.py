@@ -244,10 +244,11 @@ def _moderation(commands: "Commands") -> None:
 
 
 def _runs(commands: "Commands") -> None:
-    found = _leaf(commands, "list", "runs:list_all", "list runs, the newest to need somebody first")
+    found = _leaf(commands, "list", "runs:list_all", "list runs, by default the newest to need somebody first")
     found.add_argument(
         "--state", choices=[one.value for one in RunFilter], default=RunFilter.UNRESOLVED.value, help="which runs (unresolved)"
     )
+    found.add_argument("--oldest-first", action="store_true", help="those first that have needed somebody for longest")
     found.add_argument("--app", metavar="NAME", help="only runs of this application")
     found.add_argument("--limit", type=_positive, default=200, metavar="N", help="how many (200)")
     show = _leaf(commands, "show", "runs:show", "show a run, what it blocks, which acts its state allows, and its evidence")

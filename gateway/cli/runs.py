@@ -18,7 +18,7 @@ from gateway.cli.output import Output, WrongUsage
 from gateway.cli.session import actor_of, open_database, quiet_logs, settings_of, vault_of
 from gateway.domain.ids import ApplicationId, RunId
 from gateway.domain.limits import PAGE_MAX
-from gateway.domain.resolution import ResolutionOutcome, RunFilter
+from gateway.domain.resolution import ResolutionOutcome, RunFilter, RunOrder
 from gateway.domain.snapshot import MessageItem
 from gateway.domain.states import SLOT_HOLDING
 from gateway.domain.times import rfc3339
@@ -30,6 +30,7 @@ from gateway.runs.save import Save
 from gateway.runs.tasks import Tasks
 from gateway.settings import Settings
 from gateway.store.database import Database
+from gateway.store.operators import Selection
 from gateway.upstream.lookup import BridgeLookup
 from gateway.upstream.native_reads import NativeThreads
 
@@ -46,9 +47,10 @@ async def list_all(args: Namespace, output: Output) -> int:
         application_id = None
         if args.app is not None:
             application_id = ApplicationId((await applications.find(db, args.app)).application_id)
+        selection = Selection(RunFilter(args.state), RunOrder.OLDEST if args.oldest_first else RunOrder.NEWEST, application_id)
         while len(found) < args.limit:
             limit = min(PAGE_MAX, args.limit - len(found))
-            page = await reads.runs(RunFilter(args.state), application_id=application_id, limit=limit, cursor=cursor)
+            page = await reads.runs(selection, limit=limit, cursor=cursor)
             found += page.runs
             cursor = page.next
             if cursor is None:

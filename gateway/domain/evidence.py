@@ -1,10 +1,13 @@
 """Facts about a run: what the parser, the transport and a look-up can bring, and nothing that they have to guess.
 
-Each is a frozen value without payload text. `decide` turns them into transitions; the store appends them as evidence rows.
+Each is a frozen value without payload text. `decide` turns them into transitions; the store appends them as evidence rows, whose kinds are
+`EvidenceKind`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from gateway.domain.confirmation import Question
 from gateway.domain.reasons import Reason
@@ -145,3 +148,46 @@ StreamFact = StreamBroken | RunErrored | RunFinished
 """What the parser can say at the end of a stream."""
 PostFact = NotSent | Rejected | BadResponse
 """What the transport can say when no stream came of the POST."""
+
+
+class EvidenceKind(StrEnum):
+    """Every kind of row in a run's evidence. SQL writes some of them; a test compares."""
+
+    MODERATED = "moderated"
+    """Not evidence of its own: the verdict that let its text in, told with the rest."""
+    FENCE = "fence"
+    STARTED = "started"
+    RELEASED = "released"
+    REJECTED = "rejected"
+    BAD_RESPONSE = "bad_response"
+    STREAM_BROKEN = "stream_broken"
+    RUN_ERROR = "run_error"
+    RUN_FINISHED = "run_finished"
+    NATIVE_VERDICT = "native_verdict"
+    LEASE_LOST = "lease_lost"
+    LOOKED_UP = "looked_up"
+    LOOKUP_REFUSED = "lookup_refused"
+    SAVED = "saved"
+    ACKNOWLEDGED = "acknowledged"
+    RESOLVED = "resolved"
+
+
+EVIDENCE_DOCS: Final[Mapping[EvidenceKind, str]] = {
+    EvidenceKind.MODERATED: "A moderator judged the text before it was taken.",
+    EvidenceKind.FENCE: "The fence was committed: from here on the one POST may have been sent.",
+    EvidenceKind.STARTED: "The service began: RUN_STARTED with matching ids, or its id for the run.",
+    EvidenceKind.RELEASED: "Proven never sent; `proof` says by what.",
+    EvidenceKind.REJECTED: "The service refused before any stream byte; `status` is its answer.",
+    EvidenceKind.BAD_RESPONSE: "The POST may have arrived, and no usable answer came; `fault` says what came.",
+    EvidenceKind.STREAM_BROKEN: "The stream ended without a terminal event that can be believed.",
+    EvidenceKind.RUN_ERROR: "The service said RUN_ERROR: it failed.",
+    EvidenceKind.RUN_FINISHED: "The service said RUN_FINISHED; `outcome` is what it says of the run.",
+    EvidenceKind.NATIVE_VERDICT: "Human approval: what the run and its thread's state say together.",
+    EvidenceKind.LEASE_LOST: "The replica that ran it did not say in time that it lives.",
+    EvidenceKind.LOOKED_UP: "The service was asked how the run is; `status` is what it said.",
+    EvidenceKind.LOOKUP_REFUSED: "It cannot be looked up any more; `why` says the reason.",
+    EvidenceKind.SAVED: "The answer was written into the history later, from its stored bytes.",
+    EvidenceKind.ACKNOWLEDGED: "Its owner accepted the incomplete answer.",
+    EvidenceKind.RESOLVED: "An operator said what became of it.",
+}
+"""Each in words for operators."""

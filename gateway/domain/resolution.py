@@ -29,6 +29,13 @@ class RunFilter(StrEnum):
     ALL = "all"
 
 
+class RunOrder(StrEnum):
+    """By since when a run is over, else unknown, else there."""
+
+    NEWEST = "newest"
+    OLDEST = "oldest"
+
+
 class Obstacle(StrEnum):
     """Why a resolution is not allowed. Only TOO_EARLY passes by itself."""
 

@@ -1,39 +1,29 @@
-"""Runs and the audit trail as operators read them. Reading changes nothing; reading a run's text is an act, and audited.
+"""Runs as operators read them. Reading changes nothing; reading a run's text is an act, and audited.
 
-What operators do is `resolve`; the Run itself is `read`.
+What operators do is `resolve`; the Run itself is `read`, the audit trail `audit_trail`.
 """
 
-import hashlib
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
 from uuid import UUID
 
 from typing_extensions import TypedDict
 
 from gateway.domain.audit import Act, Actor, Entry, TargetKind
-from gateway.domain.ids import ApplicationId, RunId
+from gateway.domain.ids import RunId
 from gateway.domain.problems import Code, Refused
 from gateway.domain.reasons import Reason
-from gateway.domain.resolution import Obstacle, ResolutionFacts, ResolutionOutcome, RunFilter, resolution
+from gateway.domain.resolution import Obstacle, ResolutionFacts, ResolutionOutcome, resolution
 from gateway.domain.states import SLOT_HOLDING, Execution, Persistence
 from gateway.domain.times import rfc3339
 from gateway.json_shapes import Time
-from gateway.runs.cursors import opened, opened_moment, sealed, sealed_moment
+from gateway.runs.cursors import opened_moment, sealed_moment
 from gateway.runs.read import RunJson, RunView, run_json, run_view
 from gateway.store import audit as trail
 from gateway.store import operators as store
-from gateway.store.audit import AuditRow
 from gateway.store.database import Database
-from gateway.store.operators import EvidenceRow, OperatorRow
-
-_AUDIT_CURSOR: Final = struct.Struct(">q")
-_AUDIT_SCOPE: Final = "audit"
-_CHAIN_PAGE: Final = 500
-_FIRST_PREVIOUS: Final = bytes(32)
-"""What the first entry names as the hash before it."""
+from gateway.store.operators import EvidenceRow, OperatorRow, Selection
 
 
 class StoredJson(TypedDict):
@@ -109,36 +99,9 @@ class OperatorRunDetailJson(OperatorRunJson):
 
 
 class OperatorRunsJson(TypedDict):
-    """A page of runs, the newest to need somebody first."""
+    """A page of runs."""
 
     runs: list[OperatorRunJson]
-    next: str | None
-
-
-class AuditTargetJson(TypedDict):
-    """What an act was done to."""
-
-    kind: TargetKind
-    id: str
-
-
-class AuditEntryJson(TypedDict):
-    """One act of an operator. `sha256` chains it to the one before."""
-
-    audit_id: int
-    at: Time
-    actor: str
-    act: Act
-    target: AuditTargetJson
-    reason: str | None
-    detail: dict[str, object]
-    sha256: str
-
-
-class AuditJson(TypedDict):
-    """A page of the audit trail, newest first."""
-
-    audit: list[AuditEntryJson]
     next: str | None
 
 
@@ -173,31 +136,10 @@ class OperatorRun:
 
 @dataclass(frozen=True, slots=True)
 class OperatorRunPage:
-    """Some runs, the newest to need somebody first; `next` is the cursor of the page that follows, if there is one."""
+    """Some runs, in the order that was asked for; `next` is the cursor of the page that follows, if there is one."""
 
     runs: Sequence[OperatorRun]
     next: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class AuditPage:
-    """Some entries, newest first; `next` as above."""
-
-    entries: Sequence[AuditRow]
-    next: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class ChainVerdict:
-    """What recomputing the whole chain found. `sha256`: of the last entry that is as it was written; None of an empty trail.
-
-    `broken_audit_id`: the first entry that is not, or that does not follow the one before; `why` names which.
-    """
-
-    entries: int
-    sha256: bytes | None
-    broken_audit_id: int | None = None
-    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,15 +149,13 @@ class OperatorReads:
     database: Database
     gate_seconds: float
 
-    async def runs(
-        self, run_filter: RunFilter, *, application_id: ApplicationId | None = None, limit: int, cursor: str | None
-    ) -> OperatorRunPage:
+    async def runs(self, selection: Selection, *, limit: int, cursor: str | None) -> OperatorRunPage:
         """One page. Raises Refused(malformed_request) for a cursor of another list."""
-        scope = f"operator/runs/{run_filter.value}/{application_id or ''}"
+        kept = (selection.application_id, selection.order, selection.older_than_seconds, selection.created_within_seconds)
+        scope = f"operator/runs/{selection.run_filter.value}/{'/'.join(str(part) for part in kept)}"
         rows = await store.page(
             self.database,
-            run_filter,
-            application_id=application_id,
+            selection,
             after=None if cursor is None else opened_moment(cursor, scope),
             limit=limit + 1,
             gate_seconds=self.gate_seconds,
@@ -237,35 +177,6 @@ class OperatorReads:
             row, message = await self._with_text(row, text_for)
         found = _operator_run(row)
         return replace(found, evidence=await store.evidence(self.database, run_id), message=message)
-
-    async def audit(self, *, limit: int, cursor: str | None) -> AuditPage:
-        """One page of the trail. Raises Refused(malformed_request) for a cursor of another list."""
-        before = None if cursor is None else int(_AUDIT_CURSOR.unpack(opened(cursor, _AUDIT_SCOPE, _AUDIT_CURSOR.size))[0])
-        rows = await trail.page(self.database, before=before, limit=limit + 1)
-        shown = rows[:limit]
-        following = sealed(_AUDIT_CURSOR.pack(shown[-1].audit_id), _AUDIT_SCOPE) if len(rows) > limit else None
-        return AuditPage(shown, following)
-
-    async def verify_audit(self) -> ChainVerdict:
-        """Recompute the whole chain, here and not in the database, and stop at the first entry that is not as it was written."""
-        anchor = await trail.anchor(self.database)
-        if anchor is not None and not anchor.recorded:
-            return ChainVerdict(0, None, anchor.audit_id + 1, "beginning_not_recorded")
-        last, previous = (0, _FIRST_PREVIOUS) if anchor is None else (anchor.audit_id, anchor.sha256)
-        entries = 0
-        while links := await trail.texts(self.database, after=0 if entries == 0 else last, limit=_CHAIN_PAGE):
-            for link in links:
-                why = None
-                if link.audit_id != last + 1:
-                    why = "entry_missing_before"
-                elif link.previous_sha256 != previous:
-                    why = "previous_hash_differs"
-                elif hashlib.sha256(link.text.encode("utf-8")).digest() != link.sha256:
-                    why = "hash_differs"
-                if why is not None:
-                    return ChainVerdict(entries, previous if entries else None, link.audit_id, why)
-                entries, last, previous = entries + 1, link.audit_id, link.sha256
-        return ChainVerdict(entries, previous if entries else None)
 
     async def _with_text(self, row: OperatorRow, reader: Actor) -> tuple[OperatorRow, str | None]:
         run_id = RunId(row.run_id)
@@ -348,25 +259,6 @@ def operator_run_detail_json(run: OperatorRun) -> OperatorRunDetailJson:
 def operator_runs_json(page: OperatorRunPage) -> OperatorRunsJson:
     """A page of runs."""
     return {"runs": [operator_run_json(run) for run in page.runs], "next": page.next}
-
-
-def audit_page_json(page: AuditPage) -> AuditJson:
-    """A page of the trail."""
-    return {"audit": [audit_json(row) for row in page.entries], "next": page.next}
-
-
-def audit_json(row: AuditRow) -> AuditEntryJson:
-    """One entry of the trail."""
-    return {
-        "audit_id": row.audit_id,
-        "at": rfc3339(row.at),
-        "actor": row.actor,
-        "act": Act(row.act),
-        "target": {"kind": TargetKind(row.target_kind), "id": row.target_id},
-        "reason": row.reason,
-        "detail": row.detail,
-        "sha256": row.sha256.hex(),
-    }
 
 
 def _stored(row: OperatorRow) -> StoredJson | None:

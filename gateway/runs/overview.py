@@ -14,7 +14,8 @@ from gateway.domain.reasons import Reason
 from gateway.domain.states import Execution
 from gateway.domain.times import rfc3339
 from gateway.json_shapes import Time
-from gateway.store import leases
+from gateway.metrics import ADMISSIONS, Metrics
+from gateway.store import admission_gate, leases
 from gateway.store import overview as store
 from gateway.store.database import Database
 
@@ -42,13 +43,29 @@ class AppNumbersJson(TypedDict):
 
 
 class ReplicaJson(TypedDict):
-    """A replica that lives. `key_ids`: of its ring, first the one that encrypts; null of a version that does not say."""
+    """A replica. `heartbeat_age_seconds`: since it last said that it lives, and renewed the leases of its runs. `key_ids`: of its ring,
+    first the one that encrypts; null of a version that does not say."""
 
     replica_id: UUID
     started_at: Time
     heartbeat_age_seconds: float
     key_ids: list[str] | None
     same_keys: bool
+
+
+class ClosedJson(TypedDict):
+    """Since when, by whom and why nothing is admitted on any replica."""
+
+    closed_at: Time
+    actor: str
+    reason: str
+
+
+class AdmissionJson(TypedDict):
+    """Submissions of one result: `admitted`, `replayed`, or the code of the refusal."""
+
+    result: str
+    submissions: int
 
 
 class RefusalJson(TypedDict):
@@ -62,7 +79,7 @@ class RefusalJson(TypedDict):
 class RefusalsJson(TypedDict):
     """What came to nothing in the last `period_seconds`: runs by reason, and texts that moderation refused or could not judge.
 
-    Other refusals before there was a run are not in the database: metrics count them.
+    Other refusals before there was a run are not in the database: `admissions` and the metrics count them.
     """
 
     period_seconds: float
@@ -72,7 +89,10 @@ class RefusalsJson(TypedDict):
 
 
 class OverviewJson(TypedDict):
-    """Live numbers of all replicas. `apps`: the busiest first; `same_keys` compares with the replica that answers."""
+    """Live numbers of all replicas. `admission_closed`: null while new work is taken. `apps`: the busiest first. `same_keys` compares with
+    the replica that answers. `lost_replicas`: that fell silent within `refusals.period_seconds` without having left. `admissions`: counted
+    by the replica that answers, since it started.
+    """
 
     at: Time
     active_runs: int
@@ -80,28 +100,38 @@ class OverviewJson(TypedDict):
     unresolved_runs: int
     attention_runs: int
     saving: SavingJson
+    admission_closed: ClosedJson | None
     apps: list[AppNumbersJson]
     replicas: list[ReplicaJson]
+    lost_replicas: list[ReplicaJson]
     refusals: RefusalsJson
+    admissions: list[AdmissionJson]
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """Reads it. `key_ids`: of this replica's ring; `max_per_application`: the slots of one."""
+    """Reads it. `key_ids`: of this replica's ring; `max_per_application`: the slots of one; `metrics`: what this replica counted."""
 
     database: Database
     key_ids: Sequence[str]
     lease_seconds: float
     max_per_application: int
+    metrics: Metrics
 
     async def read(self) -> OverviewJson:
         """The numbers of now."""
-        totals, applications, refusals, moderation, replicas = await asyncio.gather(
-            store.totals(self.database),
-            store.applications(self.database, limit=PAGE_MAX),
-            store.refusals(self.database, period_seconds=REFUSALS_SECONDS),
-            store.moderation(self.database, period_seconds=REFUSALS_SECONDS),
-            leases.replicas(self.database, lease_seconds=self.lease_seconds),
+        (closed, replicas, lost), (totals, applications, refusals, moderation) = await asyncio.gather(
+            asyncio.gather(
+                admission_gate.closed(self.database),
+                leases.replicas(self.database, lease_seconds=self.lease_seconds),
+                leases.lost(self.database, lease_seconds=self.lease_seconds, period_seconds=REFUSALS_SECONDS, limit=PAGE_MAX),
+            ),
+            asyncio.gather(
+                store.totals(self.database),
+                store.applications(self.database, limit=PAGE_MAX),
+                store.refusals(self.database, period_seconds=REFUSALS_SECONDS),
+                store.moderation(self.database, period_seconds=REFUSALS_SECONDS),
+            ),
         )
         texts = {row.outcome: row.texts for row in moderation}
         return {
@@ -111,14 +141,17 @@ class Overview:
             "unresolved_runs": totals.unresolved_runs,
             "attention_runs": totals.attention_runs,
             "saving": {"pending": totals.pending_saves, "oldest_seconds": totals.oldest_pending_seconds},
+            "admission_closed": _closed(closed),
             "apps": [self._application(row) for row in applications],
             "replicas": [self._replica(row) for row in replicas],
+            "lost_replicas": [self._replica(row) for row in lost],
             "refusals": {
                 "period_seconds": REFUSALS_SECONDS,
                 "by_reason": [{"execution": Execution(row.execution), "reason": Reason(row.reason), "runs": row.runs} for row in refusals],
                 "moderation_refused": texts.get("refused", 0),
                 "moderation_unavailable": texts.get("unavailable", 0),
             },
+            "admissions": [{"result": result, "submissions": count} for result, count in sorted(self.metrics.counted(ADMISSIONS).items())],
         }
 
     def _application(self, row: store.ApplicationNumbersRow) -> AppNumbersJson:
@@ -141,3 +174,7 @@ class Overview:
             "key_ids": row.key_ids,
             "same_keys": is_same_ring(row.key_ids, self.key_ids),
         }
+
+
+def _closed(row: admission_gate.ClosedRow | None) -> ClosedJson | None:
+    return None if row is None else {"closed_at": rfc3339(row.closed_at), "actor": row.actor, "reason": row.reason}

@@ -9,7 +9,7 @@ from typing import Any, Final
 import structlog
 
 from gateway.domain.decide import Transition, decide
-from gateway.domain.evidence import BadResponse, Fact, NativeRead, NotSent, Rejected, RunErrored, RunFinished, StreamBroken
+from gateway.domain.evidence import BadResponse, EvidenceKind, Fact, NativeRead, NotSent, Rejected, RunErrored, RunFinished, StreamBroken
 from gateway.domain.fault_points import Step
 from gateway.domain.ids import NativeRunId
 from gateway.domain.reasons import Reason
@@ -35,12 +35,12 @@ _REFUSED_LONGEST_SECONDS: Final = 30.0
 """A settlement that the database refuses, not for being away: something is wrong there, and the only copy of the answer is here."""
 
 _EVIDENCE_KINDS: Final = {
-    Rejected: "rejected",
-    BadResponse: "bad_response",
-    StreamBroken: "stream_broken",
-    RunErrored: "run_error",
-    RunFinished: "run_finished",
-    NativeRead: "native_verdict",
+    Rejected: EvidenceKind.REJECTED,
+    BadResponse: EvidenceKind.BAD_RESPONSE,
+    StreamBroken: EvidenceKind.STREAM_BROKEN,
+    RunErrored: EvidenceKind.RUN_ERROR,
+    RunFinished: EvidenceKind.RUN_FINISHED,
+    NativeRead: EvidenceKind.NATIVE_VERDICT,
 }
 
 _log: Final[structlog.stdlib.BoundLogger] = structlog.get_logger("gateway.runs.settle")
@@ -190,7 +190,7 @@ class Settle:
             started=reading is not None and reading.started,
             native_run_id=self._ended.native_run_id,
             lookup_first_seconds=self._means.lookup_first_seconds,
-            evidence_kind=_EVIDENCE_KINDS[type(self._ended.fact)],
+            evidence_kind=_EVIDENCE_KINDS[type(self._ended.fact)].value,
             evidence_detail=self._ended.detail(),
             question=self._ended.fact.question if isinstance(self._ended.fact, NativeRead) else None,
         )

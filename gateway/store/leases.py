@@ -14,6 +14,7 @@ from gateway.store.statements import statement
 
 _BEAT: Final = statement("leases.beat")
 _REPLICAS: Final = statement("leases.replicas")
+_LOST: Final = statement("leases.lost")
 _LEAVE: Final = statement("leases.leave")
 _RELEASE_EXPIRED: Final = statement("leases.release_expired")
 _EXPIRE: Final = statement("leases.expire")
@@ -32,7 +33,7 @@ class ExpiredRow:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaRow:
-    """A replica that lives, and the ids of its keys, first the one that encrypts; None of a version that does not say."""
+    """A replica that lives or did, and the ids of its keys, first the one that encrypts; None of a version that does not say."""
 
     replica_id: UUID
     started_at: datetime
@@ -64,6 +65,12 @@ async def beat(
 async def replicas(db: Database, *, lease_seconds: float) -> list[ReplicaRow]:
     """The replicas that live, the oldest first."""
     return await db.all(_REPLICAS, ReplicaRow, {"lease_seconds": lease_seconds}, reading=True)
+
+
+async def lost(db: Database, *, lease_seconds: float, period_seconds: float, limit: int) -> list[ReplicaRow]:
+    """At most `limit` replicas that lived within `period_seconds` and are silent without having left, the last to be heard first."""
+    params = {"lease_seconds": lease_seconds, "period_seconds": period_seconds, "limit": limit}
+    return await db.all(_LOST, ReplicaRow, params, reading=True)
 
 
 async def leave(db: Database, replica_id: UUID, *, deadline_seconds: float) -> None:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from gateway.domain.audit import Actor
 from gateway.domain.ids import ApplicationId, RunId
-from gateway.domain.resolution import CLOSABLE, UNSAVED, Resolution, ResolutionOutcome, RunFilter
+from gateway.domain.resolution import CLOSABLE, UNSAVED, Resolution, ResolutionOutcome, RunFilter, RunOrder
 from gateway.store.database import Database, Transaction
 from gateway.store.runs import RunRow
 from gateway.store.statements import statement
@@ -57,6 +57,17 @@ class OperatorRow(RunRow):
 
 
 @dataclass(frozen=True, slots=True)
+class Selection:
+    """Which runs, in which order. `older_than_seconds`: by `since_at`. `created_within_seconds`: without it, `all` reads every run."""
+
+    run_filter: RunFilter = RunFilter.UNRESOLVED
+    order: RunOrder = RunOrder.NEWEST
+    application_id: ApplicationId | None = None
+    older_than_seconds: int | None = None
+    created_within_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EvidenceRow:
     """One recorded fact."""
 
@@ -93,40 +104,35 @@ class _ResolvedRow:
 
 
 async def page(
-    db: Database,
-    run_filter: RunFilter,
-    *,
-    application_id: ApplicationId | None,
-    after: tuple[datetime, UUID] | None,
-    limit: int,
-    gate_seconds: float,
+    db: Database, selection: Selection, *, after: tuple[datetime, UUID] | None, limit: int, gate_seconds: float
 ) -> list[OperatorRow]:
-    """At most `limit` runs, the newest to need somebody first, after the one at `after` (since_at, run_id)."""
-    after_at, after_id = after or (None, None)
-    params = {
-        "run_id": None,
-        "filter": run_filter.value,
-        "application_id": application_id,
-        "after_at": after_at,
-        "after_id": after_id,
-        "limit": limit,
-        "gate_seconds": gate_seconds,
-    }
+    """At most `limit` runs of the selection, after the one at `after` (since_at, run_id)."""
+    params = _runs(selection, None, after, limit, gate_seconds)
     return await db.all(_RUNS, OperatorRow, params, reading=True)
 
 
 async def find(db: Database, run_id: RunId, *, gate_seconds: float) -> OperatorRow | None:
     """The run of that id, whoever's it is."""
-    params = {
+    params = _runs(Selection(RunFilter.ALL), run_id, None, 1, gate_seconds)
+    return await db.one(_RUNS, OperatorRow, params, reading=True)
+
+
+def _runs(
+    selection: Selection, run_id: RunId | None, after: tuple[datetime, UUID] | None, limit: int, gate_seconds: float
+) -> dict[str, object]:
+    after_at, after_id = after or (None, None)
+    return {
         "run_id": run_id,
-        "filter": RunFilter.ALL.value,
-        "application_id": None,
-        "after_at": None,
-        "after_id": None,
-        "limit": 1,
+        "filter": selection.run_filter.value,
+        "oldest_first": selection.order is RunOrder.OLDEST,
+        "application_id": selection.application_id,
+        "older_than_seconds": selection.older_than_seconds,
+        "created_within_seconds": selection.created_within_seconds,
+        "after_at": after_at,
+        "after_id": after_id,
+        "limit": limit,
         "gate_seconds": gate_seconds,
     }
-    return await db.one(_RUNS, OperatorRow, params, reading=True)
 
 
 async def evidence(db: Database, run_id: RunId) -> list[EvidenceRow]:

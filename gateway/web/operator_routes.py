@@ -1,6 +1,8 @@
-"""What operators ask and do over HTTP. The use cases are `gateway.runs.operator_reads`, `resolve` and `overview`."""
+"""What operators ask and do over HTTP. The use cases are `gateway.runs.operator_reads`, `resolve`, `audit_trail` and
+`overview`."""
 
-from typing import Annotated, Final
+from enum import StrEnum
+from typing import Annotated, Final, TypeVar
 from uuid import UUID
 
 from pydantic import Field, WithJsonSchema
@@ -11,20 +13,20 @@ from gateway.domain.audit import web_actor
 from gateway.domain.ids import ApplicationId, RunId, uuid_of
 from gateway.domain.limits import MAX_REASON_CHARACTERS
 from gateway.domain.problems import Code, Refused
-from gateway.domain.resolution import ResolutionOutcome, RunFilter
+from gateway.domain.resolution import ResolutionOutcome, RunFilter, RunOrder
 from gateway.identity.accounts import Access
 from gateway.json_shapes import AnyText, Body, text_schema
+from gateway.runs.audit_trail import AuditChainJson, AuditJson, audit_page_json, chain_json
 from gateway.runs.operator_reads import (
-    AuditJson,
     OperatorRunDetailJson,
     OperatorRunsJson,
-    audit_page_json,
     operator_run_detail_json,
     operator_runs_json,
 )
 from gateway.runs.overview import OverviewJson
+from gateway.store.operators import Selection
 from gateway.web.call import JSON, OPERATOR, Call, Group, Method, Operator, RouteSpec, json_response
-from gateway.web.query import PageQuery, one, page_of, yes
+from gateway.web.query import MAX_SECONDS, PageQuery, one, page_of, seconds, yes
 
 
 class ResolutionBody(Body):
@@ -39,6 +41,11 @@ class RunsQuery(PageQuery, total=False):
 
     state: Annotated[RunFilter, Field(description=f"`{RunFilter.UNRESOLVED.value}` where it is not given.")]
     app_id: Annotated[UUID, Field(description="Of one application only.")]
+    order: Annotated[RunOrder, Field(description=f"By `since_at`; `{RunOrder.NEWEST.value}` first where it is not given.")]
+    older_than_seconds: Annotated[int, Field(ge=0, le=MAX_SECONDS, description="Only those whose `since_at` is longer ago.")]
+    created_within_seconds: Annotated[
+        int, Field(ge=0, le=MAX_SECONDS, description="Only those made since; without it, `all` has to read every run there is.")
+    ]
 
 
 class RunQuery(TypedDict, total=False):
@@ -48,13 +55,20 @@ class RunQuery(TypedDict, total=False):
 
 
 _RUN: Final = f"{OPERATOR}/runs/{{run_id}}"
+_Word = TypeVar("_Word", bound=StrEnum)
 
 
 async def list_runs(call: Call, _: Access) -> ASGIApp:
-    """GET /runs?state=unresolved|attention|active|waiting|all&app_id&limit&cursor."""
+    """GET /runs?state=unresolved|attention|active|waiting|all&app_id&order&older_than_seconds&created_within_seconds&limit&cursor."""
     limit, cursor = page_of(call)
-    application_id = _application(one(call, "app_id"))
-    page = await call.services.operator_reads.runs(_filter(one(call, "state")), application_id=application_id, limit=limit, cursor=cursor)
+    selection = Selection(
+        run_filter=_word(RunFilter, one(call, "state"), RunFilter.UNRESOLVED),
+        order=_word(RunOrder, one(call, "order"), RunOrder.NEWEST),
+        application_id=_application(one(call, "app_id")),
+        older_than_seconds=seconds(call, "older_than_seconds"),
+        created_within_seconds=seconds(call, "created_within_seconds"),
+    )
+    page = await call.services.operator_reads.runs(selection, limit=limit, cursor=cursor)
     return json_response(operator_runs_json(page))
 
 
@@ -85,8 +99,13 @@ async def resolve_run(call: Call, access: Access) -> ASGIApp:
 async def list_audit(call: Call, _: Access) -> ASGIApp:
     """GET /audit?limit&cursor: newest first."""
     limit, cursor = page_of(call)
-    page = await call.services.operator_reads.audit(limit=limit, cursor=cursor)
+    page = await call.services.trail.page(limit=limit, cursor=cursor)
     return json_response(audit_page_json(page))
+
+
+async def verify_audit(call: Call, _: Access) -> ASGIApp:
+    """GET /audit/chain."""
+    return json_response(chain_json(await call.services.trail.verify()))
 
 
 async def read_overview(call: Call, _: Access) -> ASGIApp:
@@ -98,12 +117,12 @@ def _run(call: Call) -> RunId:
     return RunId(call.path_id("run_id"))
 
 
-def _filter(text: str | None) -> RunFilter:
+def _word(words: type[_Word], text: str | None, otherwise: _Word) -> _Word:
     if text is None:
-        return RunFilter.UNRESOLVED
-    if text not in frozenset(RunFilter):
+        return otherwise
+    if text not in frozenset(words):
         raise Refused(Code.MALFORMED_REQUEST)
-    return RunFilter(text)
+    return words(text)
 
 
 def _application(text: str | None) -> ApplicationId | None:
@@ -190,5 +209,15 @@ ROUTES: Final = (
         about="What operators did, newest first.",
         returns={200: AuditJson},
         query=PageQuery,
+    ),
+    RouteSpec(
+        path=f"{OPERATOR}/audit/chain",
+        method=Method.GET,
+        name="operator_verify_audit",
+        group=Group.OPERATORS,
+        caller=Operator(verify_audit),
+        answers=JSON,
+        about="Recomputes the whole trail: whether every entry is as it was written.",
+        returns={200: AuditChainJson},
     ),
 )

@@ -10,11 +10,13 @@ import orjson
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from gateway.domain.evidence import EVIDENCE_DOCS
 from gateway.domain.limits import MAX_REASON_CHARACTERS
-from gateway.domain.problems import Code, Refused
+from gateway.domain.problems import PROBLEMS, Code, Refused
 from gateway.domain.reasons import REASON_MESSAGES, REASON_NOTES
 from gateway.domain.resolution import OBSTACLE_DOCS, OUTCOME_DOCS
 from gateway.domain.states import EXECUTION_DOCS, PERSISTENCE_DOCS
+from gateway.sse_parser.faults import FAULTS
 from gateway.web.call import Call
 
 CHAT: Final = "chat.html"
@@ -27,6 +29,9 @@ TABLES: Final[Mapping[str, Mapping[str, object]]] = {
         "REASON_NOTES": REASON_NOTES,
         "OUTCOMES": OUTCOME_DOCS,
         "OBSTACLES": OBSTACLE_DOCS,
+        "EVIDENCE": EVIDENCE_DOCS,
+        "FAULTS": {detail: note for detail, (_, note) in FAULTS.items()},
+        "PROBLEMS": {code: problem.title for code, problem in PROBLEMS.items()},
         "MAX_REASON_CHARACTERS": MAX_REASON_CHARACTERS,
     },
 }

@@ -18,6 +18,9 @@ Row = TypeVar("Row")
 _ID_BYTES: Final = 16
 _YES_OR_NO: Final = {None: False, "false": False, "true": True}
 _LIMIT: Final = re.compile(r"[0-9]{1,4}")
+_SECONDS: Final = re.compile(r"[0-9]{1,9}")
+MAX_SECONDS: Final = 10 * 366 * 24 * 3600
+"""Ten years: further back than any run, and within what intervals of the database hold."""
 CURSOR_CHARACTERS: Final = 200
 """Ours have fewer than 50."""
 
@@ -45,6 +48,16 @@ def yes(call: Call, name: str) -> bool:
     if wanted not in _YES_OR_NO:
         raise Refused(Code.MALFORMED_REQUEST)
     return _YES_OR_NO[wanted]
+
+
+def seconds(call: Call, name: str) -> int | None:
+    """A whole number of seconds, if it is there. Raises Refused(malformed_request) for anything else, and beyond MAX_SECONDS."""
+    text = one(call, name)
+    if text is None:
+        return None
+    if _SECONDS.fullmatch(text) is None or int(text) > MAX_SECONDS:
+        raise Refused(Code.MALFORMED_REQUEST)
+    return int(text)
 
 
 def page_of(call: Call) -> tuple[int, str | None]:

@@ -16,6 +16,7 @@ from gateway.domain.trace_context import Record
 from gateway.identity.accounts import AccessCheck
 from gateway.identity.tokens import Identity
 from gateway.metrics import Metrics
+from gateway.runs.audit_trail import Trail
 from gateway.runs.history import History
 from gateway.runs.operator_reads import OperatorReads
 from gateway.runs.overview import Overview
@@ -97,6 +98,7 @@ class Services:
     applications: VisibleApplications
     operator_reads: OperatorReads
     operator_acts: OperatorActs
+    trail: Trail
     overview: Overview
     administration: Administration
     chains: OperatorChains

@@ -16,6 +16,15 @@ from replica p
 where p.heartbeat_at > clock_timestamp() - make_interval(secs => %(lease_seconds)s::double precision)
 order by p.started_at, p.replica_id
 
+-- name: lost
+-- The replicas that said so within a period, and do not any more: they ended without leaving, or cannot reach the database.
+select p.replica_id, p.started_at, extract(epoch from clock_timestamp() - p.heartbeat_at)::double precision as heartbeat_age_seconds, p.key_ids
+from replica p
+where p.heartbeat_at <= clock_timestamp() - make_interval(secs => %(lease_seconds)s::double precision)
+    and p.heartbeat_at > clock_timestamp() - make_interval(secs => %(period_seconds)s::double precision)
+order by p.heartbeat_at desc, p.replica_id
+limit %(limit)s::integer
+
 -- name: leave
 -- A replica that has finished is not one that lives.
 delete from replica where replica_id = %(replica_id)s::uuid

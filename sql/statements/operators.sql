@@ -1,7 +1,8 @@
 -- Runs as operators see them, in deleted conversations too: their slots are held as well. No native id, and no text but by `text`.
 
 -- name: runs
--- A page of runs of one filter, the newest to need somebody first; or one run by its id.
+-- A page of runs of one filter, by since when they need somebody; or one run by its id. Of all runs, who asks for the newest only reads them
+-- by the index of their time.
 with page as (
     select r.run_id, coalesce(r.finished_at, r.unknown_at, r.created_at) as since_at
     from run r
@@ -10,12 +11,25 @@ with page as (
         and (%(filter)s::text = 'all'
             or (%(filter)s::text = 'unresolved'
                 and run_is_unresolved_v1(r.execution, r.persistence, r.acknowledged_at, r.resolved_at))
-            or (%(filter)s::text = 'attention' and r.attention = 'operator')
+            or (%(filter)s::text = 'attention' and r.attention = 'operator'
+                and (r.execution in ('reserved', 'dispatched', 'running', 'unknown', 'waiting')
+                    or r.persistence in ('partial', 'pending', 'incomplete')))
             or (%(filter)s::text = 'active' and r.user_slot is not null)
             or (%(filter)s::text = 'waiting' and r.execution = 'waiting'))
+        and (%(created_within_seconds)s::double precision is null
+            or r.created_at > now() - make_interval(secs => %(created_within_seconds)s::double precision))
+        and (%(older_than_seconds)s::double precision is null
+            or coalesce(r.finished_at, r.unknown_at, r.created_at)
+                < now() - make_interval(secs => %(older_than_seconds)s::double precision))
         and (%(after_at)s::timestamptz is null
-            or (coalesce(r.finished_at, r.unknown_at, r.created_at), r.run_id) < (%(after_at)s::timestamptz, %(after_id)s::uuid))
-    order by since_at desc, r.run_id desc
+            or (%(oldest_first)s::boolean
+                and (coalesce(r.finished_at, r.unknown_at, r.created_at), r.run_id) > (%(after_at)s::timestamptz, %(after_id)s::uuid))
+            or (not %(oldest_first)s::boolean
+                and (coalesce(r.finished_at, r.unknown_at, r.created_at), r.run_id) < (%(after_at)s::timestamptz, %(after_id)s::uuid)))
+    order by
+        case when %(oldest_first)s::boolean then coalesce(r.finished_at, r.unknown_at, r.created_at) end,
+        case when %(oldest_first)s::boolean then r.run_id end,
+        since_at desc, r.run_id desc
     limit %(limit)s::integer
 )
 select
@@ -44,7 +58,9 @@ join conversation c on c.conversation_id = r.conversation_id
 left join snapshot s on s.run_id = r.run_id
 left join interrupt i on i.run_id = r.run_id and r.execution = 'waiting'
 cross join lateral conversation_block_v2(r.conversation_id) b
-order by p.since_at desc, r.run_id desc
+order by
+    case when %(oldest_first)s::boolean then p.since_at end, case when %(oldest_first)s::boolean then r.run_id end,
+    p.since_at desc, r.run_id desc
 
 -- name: evidence
 -- What is recorded about a run, oldest first; of more than the limit the newest. The verdicts that admitted its text come before all else.

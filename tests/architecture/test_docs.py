@@ -2,12 +2,14 @@
 
 import importlib
 import importlib.util
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from gateway.domain.evidence import EVIDENCE_DOCS, EvidenceKind
 from gateway.domain.reasons import Reason
 from gateway.settings import Settings
 
@@ -75,3 +77,13 @@ def test_each_command_leads_to_a_function(generator: ModuleType) -> None:
         if module == "demo":  # has tests of its own
             continue
         assert callable(getattr(importlib.import_module(f"gateway.cli.{module}"), function)), words
+
+
+def test_each_kind_of_evidence_that_sql_writes_is_in_the_table() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "sql").rglob("*.sql"))]
+    written = {
+        kind for text in texts for kind in re.findall(r"insert into evidence \([^)]*\)\s+(?:select|values \()[^']*?'([a-z_]+)'", text)
+    }
+    assert written - {one.value for one in EvidenceKind} == set()
+    assert len(written) > 5
+    assert set(EVIDENCE_DOCS) == set(EvidenceKind)

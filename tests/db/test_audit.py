@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from gateway.domain.audit import THE_GATEWAY, Act, Actor, Entry, TargetKind, cli_actor, web_actor
-from gateway.runs.operator_reads import ChainVerdict, OperatorReads
+from gateway.runs.audit_trail import ChainVerdict, Trail
 from gateway.store import audit
 from gateway.store.database import Database
 from gateway.store.errors import ConstraintViolated
@@ -28,7 +28,7 @@ async def append(database: Database, *entries: Entry) -> None:
 
 
 async def verdict(database: Database) -> ChainVerdict:
-    return await OperatorReads(database, 1.0).verify_audit()
+    return await Trail(database).verify()
 
 
 async def test_entries_are_read_newest_first_as_they_were_written(database_on_each: Database) -> None:

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from bench.months import fill
+from gateway.domain.resolution import RunFilter
 from gateway.store.statements import Statement, all_statements, statement
 from tests.support.postgres import PostgresForTests
 
@@ -73,6 +74,7 @@ COLD: Final = {
     "audit.texts": "`gateway audit verify` reads the whole trail",
     "audit.anchor": "`gateway audit verify`",
     "edge.arrived": "`gateway check --through`",
+    "leases.lost": _PAGE,
     "leases.replicas": _PAGE,
     "leases.leave": "a replica ends",
     "moderation.lock_moderators": _ACT,
@@ -288,3 +290,22 @@ def test_rows_that_are_touched_are_counted(session: Session) -> None:
     session.connection.execute("set local enable_seqscan = off")
     session.connection.execute("select max(text) from item where run_id > '00000000-0000-0000-0000-000000000000'")
     assert session.touched() - before >= 6 * RUNS
+
+
+@pytest.mark.parametrize("oldest_first", [False, True])
+@pytest.mark.parametrize("run_filter", [one.value for one in RunFilter])
+def test_no_page_of_operators_reads_the_runs_from_end_to_end(months_url: str, run_filter: str, oldest_first: bool) -> None:
+    """Each filter by an index of its own kind of runs; all of them by their time, which who asks has to say (the console does)."""
+    runs = next(statement for statement in all_statements() if statement.name == "operators.runs")
+    asked = {
+        **dict.fromkeys(("run_id", "application_id", "after_at", "after_id", "older_than_seconds")),
+        "filter": run_filter,
+        "oldest_first": oldest_first,
+        "created_within_seconds": 24 * 3600.0 if run_filter == "all" else None,
+        "limit": 50,
+        "gate_seconds": 905.0,
+    }
+    with psycopg.connect(months_url) as connection:
+        row = psycopg.ClientCursor(connection).execute(f"explain (format json) {runs.text}".encode(), asked).fetchone()
+    assert row is not None
+    assert list(whole_reads(row[0][0]["Plan"])) == []

@@ -10,7 +10,7 @@ from gateway.domain.audit import Act, Actor, Entry, TargetKind
 from gateway.domain.ids import ApplicationId
 from gateway.metrics import Metrics
 from gateway.reconciler.retention import Retention
-from gateway.runs.operator_reads import ChainVerdict, OperatorReads
+from gateway.runs.audit_trail import ChainVerdict, Trail
 from gateway.store import audit, retention
 from gateway.store.database import Database
 from tests.support.scripted_upstream import Answer, Script, message, started
@@ -161,7 +161,7 @@ async def appended(database: Database, number: int) -> None:
 
 
 async def verdict(database: Database) -> ChainVerdict:
-    return await OperatorReads(database, 1.0).verify_audit()
+    return await Trail(database).verify()
 
 
 def aged(url: str, through: int, days: int) -> None:

@@ -82,6 +82,7 @@ ROWS: Final[Mapping[str, Row]] = {
     "operator_resolve_run": Row(For.OPERATORS, 409, "resolution_not_allowed", body={"outcome": "failed", "reason": "seen"}),
     "operator_list_audit": Row(For.OPERATORS),
     "operator_read_overview": Row(For.OPERATORS),
+    "operator_verify_audit": Row(For.OPERATORS),
     "operator_check_edge": Row(For.OPERATORS, 400, "malformed_request", body={}),
     "operator_list_providers": Row(For.OPERATORS),
     "operator_create_provider": Row(For.OPERATORS, 400, "malformed_request", body={}),

@@ -93,7 +93,7 @@ async def test_what_is_used_is_shown_to_whose_it_is(desk: Desk) -> None:
     assert await usage("ada", ["staff"]) == {"unlimited": True, "quotas": [], **active}
     await desk.ask("POST", "/quotas", {"scope": "user", "limit": 9, "window": "day"})
     await desk.ask("POST", "/quotas", {"scope": "group", "limit": 3, "window": "30d", "group": "staff"})
-    await desk.ask("POST", "/quotas", {"scope": "app", "limit": 4, "window": "month", "app_id": where["app_id"]})
+    await desk.ask("POST", "/quotas", {"scope": "app", "limit": 5, "window": "month", "app_id": where["app_id"]})
     await desk.ask("POST", "/quotas", {"scope": "app", "limit": 1, "window": "day", "app_id": (await app(desk))["app_id"]})
     for subject, groups in (("ada", ["staff"]), ("ben", ["staff"]), ("cleo", [])):
         body = {"submission_id": "s1", "text": "hello"}
@@ -102,7 +102,7 @@ async def test_what_is_used_is_shown_to_whose_it_is(desk: Desk) -> None:
     shown = await usage("ada", ["staff"])
     assert [(rule["scope"], rule["window"], rule["limit"], rule["used"], rule["remaining"]) for rule in shown["quotas"]] == [
         ("group", "30d", 3, 2, 1),
-        ("app", "month", 4, 3, 1),
+        ("app", "month", 5, 3, 2),
         ("user", "day", 9, 1, 8),
     ]
     assert (shown["unlimited"], shown["user"], shown["app"]) == (False, {"active": 1, "limit": 50}, {"active": 3, "limit": 50})

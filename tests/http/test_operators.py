@@ -14,7 +14,9 @@ import psycopg
 import pytest
 
 from gateway.admission.local_rules import LocalRules
+from gateway.domain.audit import cli_actor
 from gateway.domain.ids import ApplicationId
+from gateway.store import admission_gate
 from gateway.web.routes import PUBLIC_ROUTES
 from tests.support.described import Described
 from tests.support.scripted_upstream import Answer, Frame, Script, event, failed, finished, gate, message, started
@@ -709,3 +711,58 @@ async def test_the_overview_tells_what_is_under_way_and_what_came_to_nothing(dat
         ]
         assert seen["refusals"]["by_reason"] == [{"execution": "released", "reason": "thread_failed", "runs": 1}]
         desk.stack.upstream.release("rest")
+
+
+async def test_the_overview_tells_of_closed_admission_lost_replicas_and_what_this_replica_counted(database_url: str) -> None:
+    async with office(database_url) as desk:
+        await desk.run(Script())
+        lost = uuid4()
+        await desk.sql("insert into replica (replica_id, heartbeat_at) values (%s, now() - interval '1 hour')", lost)
+        await desk.sql("insert into replica (replica_id, heartbeat_at) values (%s, now() - interval '2 days')", uuid4())
+        seen = (await desk.operator.get("/api/operator/overview")).json()
+        assert seen["admission_closed"] is None
+        assert [replica["replica_id"] for replica in seen["lost_replicas"]] == [str(lost)]
+        assert 3600 <= seen["lost_replicas"][0]["heartbeat_age_seconds"] < 3700
+        assert seen["admissions"] == [{"result": "admitted", "submissions": 1}]
+        await admission_gate.close(desk.stack.database, actor=cli_actor("olga"), reason="restored")
+        answer = await desk.replica.client("ben").submit(desk.application, "s", "hi")
+        assert answer.json()["code"] == "admission_unavailable"
+        answer = await desk.operator.get("/api/operator/overview")
+        await Described(PUBLIC_ROUTES).check(answer)
+        closed = answer.json()["admission_closed"]
+        assert (closed["actor"], closed["reason"]) == ("cli:olga", "restored")
+        assert {"result": "admission_unavailable", "submissions": 1} in answer.json()["admissions"]
+
+
+async def test_the_trail_says_whether_it_is_as_it_was_written(database_url: str) -> None:
+    async with office(database_url) as desk:
+        run_id = await desk.run(NEVER_SEEN)
+        await desk.time_passes(run_id)
+        assert (await desk.resolve(run_id, "not_executed")).status_code == 200
+        answer = await desk.operator.get(f"{AUDIT}/chain")
+        await Described(PUBLIC_ROUTES).check(answer)
+        newest = (await desk.operator.get(AUDIT)).json()["audit"][0]
+        assert answer.json() == {"entries": newest["audit_id"], "sha256": newest["sha256"], "broken": None}
+        await desk.sql("alter table audit disable trigger all")
+        await desk.sql("update audit set actor = 'web:mallory' where audit_id = %s", newest["audit_id"])
+        answer = await desk.operator.get(f"{AUDIT}/chain")
+        await Described(PUBLIC_ROUTES).check(answer)
+        assert answer.json()["broken"] == {"audit_id": newest["audit_id"], "why": "hash_differs"}
+
+
+async def test_runs_by_age_in_both_orders_and_in_pages(database_url: str) -> None:
+    async with office(database_url) as desk:
+        runs = [await desk.run(NEVER_SEEN, subject) for subject in ("ada", "ben", "cid")]
+        await desk.sql("update run set unknown_at = unknown_at - interval '2 hours' where run_id = %s", runs[0])
+        await desk.sql("update run set created_at = created_at - interval '2 days' where run_id = %s", runs[1])
+        assert await desk.listed() == runs[::-1]
+        assert await desk.listed(order="oldest") == runs
+        assert await desk.listed(older_than_seconds="3600") == runs[:1]
+        assert await desk.listed(created_within_seconds="86400", state="all") == [runs[2], runs[0]]
+        first = (await desk.operator.get(RUNS, params={"order": "oldest", "limit": "2"})).json()
+        second = (await desk.operator.get(RUNS, params={"order": "oldest", "limit": "2", "cursor": first["next"]})).json()
+        assert [run["run_id"] for page in (first, second) for run in page["runs"]] == runs
+        assert second["next"] is None
+        for query in ({"order": "best"}, {"older_than_seconds": "-1"}, {"created_within_seconds": "999999999"}, {"cursor": first["next"]}):
+            answer = await desk.operator.get(RUNS, params=query)
+            assert answer.json()["code"] == "malformed_request", query

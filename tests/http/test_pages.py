@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from gateway.domain.evidence import EVIDENCE_DOCS
 from gateway.domain.reasons import REASON_MESSAGES, REASON_NOTES
 from gateway.domain.resolution import OBSTACLE_DOCS, OUTCOME_DOCS
 from gateway.domain.states import EXECUTION_DOCS, PERSISTENCE_DOCS
@@ -75,7 +76,7 @@ async def test_the_pages_have_the_sentences_of_the_tables(world: World) -> None:
     assert answer.headers["content-type"] == "text/javascript; charset=utf-8"
     assert all(sentence in answer.text for sentence in REASON_MESSAGES.values())
     for_operators = (await world.client.get("/static/operator-tables.js")).text
-    tables = (REASON_NOTES, EXECUTION_DOCS, PERSISTENCE_DOCS, OUTCOME_DOCS, OBSTACLE_DOCS)
+    tables = (EVIDENCE_DOCS, REASON_NOTES, EXECUTION_DOCS, PERSISTENCE_DOCS, OUTCOME_DOCS, OBSTACLE_DOCS)
     assert all(f'"{key.value}": "{sentence}"' in for_operators for table in tables for key, sentence in table.items())
 
 

@@ -33,6 +33,8 @@ from gateway.domain.limits import ActiveLimits
 from gateway.http_client import HttpClient
 from gateway.identity.accounts import AccessCheck
 from gateway.identity.tokens import HmacIdentity, Identity, sign_token
+from gateway.metrics import Metrics
+from gateway.runs.audit_trail import Trail
 from gateway.runs.history import History
 from gateway.runs.live import LiveRun, LiveRuns
 from gateway.runs.look_up import LookUp
@@ -253,7 +255,8 @@ async def open_world(
                 applications=VisibleApplications(database, VAULT, 50),
                 operator_reads=operator_reads,
                 operator_acts=OperatorActs(database, operator_reads, look_up, Save(database), begun.own),
-                overview=Overview(database, VAULT.key_ids, 30.0, 50),
+                trail=Trail(database),
+                overview=Overview(database, VAULT.key_ids, 30.0, 50, Metrics()),
                 chains=OperatorChains(database, VAULT, {"127.0.0.1"}, []),
                 usage=Usage(database, ActiveLimits(per_user=50, per_application=50), "UTC"),
                 administration=Administration(database, VAULT, {"127.0.0.1"}, CapabilitiesCheck(http_client), 50),
