@@ -81,9 +81,9 @@ def test_each_command_leads_to_a_function(generator: ModuleType) -> None:
 
 def test_each_kind_of_evidence_that_sql_writes_is_in_the_table() -> None:
     texts = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "sql").rglob("*.sql"))]
-    written = {
-        kind for text in texts for kind in re.findall(r"insert into evidence \([^)]*\)\s+(?:select|values \()[^']*?'([a-z_]+)'", text)
-    }
+    # what a statement goes on with behind its `from` is no kind
+    kind = re.compile(r"insert into evidence \([^)]*\)\s+(?:select|values \()(?:(?!\bfrom\b)[^'])*'([a-z_]+)'")
+    written = {word for text in texts for word in kind.findall(text)}
     assert written - {one.value for one in EvidenceKind} == set()
     assert len(written) > 5
     assert set(EVIDENCE_DOCS) == set(EvidenceKind)
