@@ -71,6 +71,9 @@ class Replica:
         }
         process = await self.exits.enter_async_context(replica_process(self.database_url, changes=changes, python=python))
         self.processes.append(process)
+        async with asyncio.timeout(60):  # who replaces replicas waits for the new one, as Kubernetes does
+            while (await process.http.get("/readyz")).status_code != 200:
+                pass
 
     async def replace(self, python: Path | None) -> None:
         """SIGTERM, the whole drain, and another in its place."""
