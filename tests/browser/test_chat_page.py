@@ -436,6 +436,49 @@ async def test_a_question_in_any_words_stays_text_and_its_comment_is_moderated(s
         served.native.prompt = asked
 
 
+async def test_two_tabs_agree_on_a_decision_that_is_on_its_way(served: Served) -> None:
+    async with served.visit(human_input=True) as visit:
+        await visit.open()
+        await visit.send("please")
+        await expect(visit.page.get_by_role("button", name="Approve")).to_be_enabled()
+        other = await visit.another_tab()
+        await other.page.goto(visit.page.url)
+        await expect(other.page.get_by_role("button", name="Reject")).to_be_enabled()
+        served.native.hold()
+        try:
+            await visit.page.get_by_role("button", name="Approve").click()
+            await expect(visit.page.locator(".assistant").last).to_contain_text("Done: ")
+            await expect(visit.page.locator("#question")).to_be_hidden()
+            await visit.shot("decision-on-its-way")
+            await expect(other.page.locator("#question")).to_be_hidden()
+            await expect(other.page.locator(".assistant").last).to_contain_text("Done: ")
+        finally:
+            served.native.let_go()
+        for page in (visit.page, other.page):
+            await expect(page.locator(".assistant").last).to_contain_text("Done: approve")
+            await expect(page.locator("#question")).to_be_hidden()
+        assert [run[0] for run in await visit.runs()] == ["waiting", "succeeded"]
+
+
+async def test_a_decision_of_which_nobody_knows_whether_it_arrived_is_explained(served: Served) -> None:
+    served.native.ignores_answers = True
+    try:
+        async with served.visit(human_input=True) as visit:
+            await visit.open()
+            await visit.send("please")
+            await visit.page.get_by_role("button", name="Approve").click()
+            said = visit.page.locator("#notice.warn")
+            await expect(said).to_contain_text("does not show that your decision arrived")
+            await expect(visit.page.locator("#question")).to_be_hidden()
+            await visit.shot("decision-not-applied")
+            await visit.page.reload()
+            await expect(said).to_contain_text("does not show that your decision arrived")
+            await expect(visit.page.locator("#question")).to_be_hidden()
+            assert [run[0] for run in await visit.runs()] == ["waiting", "unknown"]
+    finally:
+        served.native.ignores_answers = False
+
+
 async def test_a_question_expires(served: Served) -> None:
     async with served.visit(human_input=True) as visit:
         await visit.open()
