@@ -1,14 +1,9 @@
-"""What a run, a stream and a replica cost: the numbers by which somebody plans, and the table of the handbook that is made of them.
-
-`python -m bench capacity --json bench/results/capacity.json` measures; `python -m bench.capacity` prints the table of the file.
-"""
+"""What a run, a stream and a replica cost: the numbers by which somebody plans. `bench.tables` makes the handbook's table of them."""
 
 import asyncio
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psycopg
 import uvloop
@@ -22,7 +17,6 @@ from bench.world import World, gateway, governed, upstream
 from gateway.store import retention
 from gateway.store.database import Database
 
-RESULTS: Final = Path(__file__).parent / "results" / "capacity.json"
 _WARM_UP: Final = 200
 _RUNS: Final = 1_000
 _PACED_AT_ONCE: Final = 100
@@ -203,27 +197,3 @@ async def _watched(side: Side, url: str) -> tuple[Outcome, float, int]:
     if outcome.failed:
         raise RuntimeError(f"{outcome.failed} runs failed, the first: {outcome.first_fault}")
     return outcome, largest_mb, connections
-
-
-# --- the handbook's table -----------------------------------------------------------------------------------------------------------------
-
-
-def handbook_table(results: Mapping[str, Any]) -> str:
-    """What the handbook says of a file of results: the machine, then a line for each figure."""
-    machine = results["machine"]
-    [found] = [finding for finding in results["findings"] if finding["goal"] == "capacity"]
-    figures = [Figure(**figure) for figure in found["figures"]]
-    return "\n".join(
-        [
-            f"Measured on {machine['cores']} cores ({machine['cpu']}), {machine['system']}, Python {machine['python']}, PostgreSQL "
-            f"{machine['postgres']}; load average {machine['load']}. The gateway has one core, everything else the other.",
-            "",
-            "| | |",
-            "| --- | --- |",
-            *[f"| {figure.what} | {figure.shown} |" for figure in figures],
-        ]
-    )
-
-
-if __name__ == "__main__":
-    print(handbook_table(json.loads(RESULTS.read_text(encoding="utf-8"))))
