@@ -89,6 +89,21 @@ def test_pods_can_do_little() -> None:
             assert "memory" in container["resources"]["limits"]
 
 
+def test_the_network_policy_holds_the_gateway_and_no_database() -> None:
+    """Labels that the base adds are added to selectors by labels, so a selector of somebody else's pods must not be one."""
+    policy = one("NetworkPolicy")["spec"]
+    added = documents(KUBERNETES / "base" / "kustomization.yaml")[0]["labels"][0]
+    assert added["includeSelectors"] is True
+    assert policy["podSelector"] == {"matchLabels": added["pairs"]}
+    others = [peer["podSelector"] for rule in policy["egress"] for peer in rule["to"] if "podSelector" in peer]
+    database = {"key": "gateway.example/database", "operator": "In", "values": ["true"]}
+    assert others == [{"matchExpressions": [database]}]
+    overlay = "overlays/high-availability"
+    postgres, pooler = one("Cluster", "gateway-postgres", overlay)["spec"], one("Pooler", "gateway-pooler", overlay)["spec"]
+    for labels in (postgres["inheritedMetadata"]["labels"], pooler["template"]["metadata"]["labels"]):
+        assert labels == {"gateway.example/database": "true"}
+
+
 def test_settings_that_are_named_exist() -> None:
     known = {doc.name for doc in setting_docs()} | {f"{doc.name}_FILE" for doc in setting_docs() if doc.secret} | {SECRETS_DIR}
     known |= {"GATEWAY_IMAGE", "GATEWAY_PUBLISH"}  # of the compose file
@@ -118,6 +133,9 @@ def test_manifests_are_valid(overlay: str, tmp_path: Path) -> None:
     with rendered.open("w") as output:
         subprocess.run([kubectl, "kustomize", str(KUBERNETES / "overlays" / overlay)], check=True, stdout=output)
     validated(rendered)
+    policy = next(d for d in documents(rendered) if d["kind"] == "NetworkPolicy")["spec"]
+    assert policy["podSelector"] == one("NetworkPolicy")["spec"]["podSelector"]
+    assert policy["egress"][:3] == one("NetworkPolicy")["spec"]["egress"]
     pods = next(d for d in documents(rendered) if d["kind"] == "Deployment")["spec"]["template"]["spec"]
     assert pods["containers"][0]["image"].startswith("registry.example/gateway:")
 
