@@ -48,7 +48,8 @@ export function address(name, id = null, query = {}) {
  * Something that is read when the component appears, and again every so many seconds where that is said: not in a hidden tab, and not for
  * ever when nobody is there. Other things to read need another `key` of the component.
  * @template T
- * @param {(signal: AbortSignal) => Promise<T>} load @param {{everySeconds?: number}} [options]
+ * @param {(signal: AbortSignal) => Promise<T>} load
+ * @param {{everySeconds?: number|((value: T|null) => number)}} [options] A function says it for what was read; 0: not again by itself.
  * @returns {{value: T|null, problem: import("./operator-client.js").Words|null, paused: boolean, reload: () => Promise<void>, put: (value: T) => void}}
  */
 export function useLoaded(load, { everySeconds = 0 } = {}) {
@@ -60,18 +61,26 @@ export function useLoaded(load, { everySeconds = 0 } = {}) {
     const { signal } = leaving;
     let looks = 0;
     let timer = 0;
+    let begun = 0;
+    let last = null;
     const look = async () => {
       clearTimeout(timer);
+      begun += 1;
+      const mine = begun;
+      const passed = () => signal.aborted || mine !== begun; // a look that began later knows better
       try {
         const value = await load(signal);
-        if (!signal.aborted) setState({ value, problem: null, paused: false });
+        if (passed()) return;
+        last = value;
+        setState({ value, problem: null, paused: false });
       } catch (error) {
-        if (signal.aborted) return;
+        if (passed()) return;
         const problem = wordsOf(error);
         if (problem.signedOut) return desk.signedOut();
         setState((before) => ({ ...before, problem }));
       }
-      if (everySeconds && !signal.aborted) timer = setTimeout(next, everySeconds * 1000);
+      const seconds = typeof everySeconds === "function" ? everySeconds(last) : everySeconds;
+      if (seconds) timer = setTimeout(next, seconds * 1000);
     };
     const next = () => {
       if (document.visibilityState === "hidden") return; // the tab's coming back looks again
