@@ -1,12 +1,13 @@
 """Runs in the operator's console: lists by filters of the address, one run as a time line, and what an operator does about it."""
 
+import asyncio
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.async_api import Locator, Route, expect
 
-from tests.browser.served import PHONE, Console, Served, Visit, beginning
+from tests.browser.served import DESKTOP, PATIENCE_MS, PHONE, Console, Served, Visit, beginning
 from tests.support.scripted_upstream import event, finished, gate, message, started
 
 pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("browser")]
@@ -30,6 +31,13 @@ async def lose(visit: Visit, text: str, *said: str) -> str:
     await visit.send(text)
     await expect(visit.page.get_by_role("button", name="Refresh status")).to_be_visible()
     return await run_of(visit)
+
+
+async def unsaved(visit: Visit) -> None:
+    """Until the person's run is over, and its answer is not in the history."""
+    async with asyncio.timeout(PATIENCE_MS / 1000):
+        while await visit.runs() != [("succeeded", "pending")]:
+            await asyncio.sleep(0.05)
 
 
 async def audited(olga: Console, run_id: str) -> list[str]:
@@ -110,8 +118,11 @@ async def test_an_operator_settles_an_unknown_run_by_keyboard_and_the_owner_sees
         assert [kind for kind in kinds if kind in ("moderated", "fence", "started", "stream_broken")] == [
             "moderated", "fence", "started", "stream_broken",
         ]  # fmt: skip
+        await expect(evidence).to_contain_text("messages 1, text_bytes")
         await evidence.evaluate("element => element.scrollIntoView()")
         await olga.shot("console-run-evidence")
+        # What is hidden from sight in a section scrolls with it, and does not make the page longer.
+        assert await olga.page.evaluate("() => document.documentElement.scrollHeight") == DESKTOP["height"]
         await expect(block(olga, "What you can do")).to_contain_text("Not possible: What is confirmed about the run says otherwise.")
         await olga.shot("console-run-unknown")
         await olga.check_access()

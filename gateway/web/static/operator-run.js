@@ -96,7 +96,7 @@ function TimeLine({ run }) {
     <ol class="time-line">${run.evidence.map((fact, index) => html`<li key=${index}>
       <p class="faint"><time datetime=${fact.at} title=${fact.at}>${clock(fact.at)}</time> · ${later((Date.parse(fact.at) - begun) / 1000)} · <code>${fact.kind}</code></p>
       <p><${Marked} text=${EVIDENCE[fact.kind] ?? "This page does not know this kind."} /></p>
-      <${Facts} facts=${flat(fact.detail).map(([name, value]) => [name, html`<${Detail} fact=${fact} name=${name} value=${value} />`])} />
+      <${Facts} facts=${Object.entries(fact.detail).map(([name, value]) => [name, value !== null && html`<${Detail} fact=${fact} name=${name} value=${value} />`])} />
     </li>`)}</ol>
   <//>`;
 }
@@ -104,15 +104,14 @@ function TimeLine({ run }) {
 function Detail({ fact, name, value }) {
   const notes = { detail: FAULTS, reason: fact.kind === "resolved" ? {} : REASON_NOTES, outcome: fact.kind === "resolved" ? OUTCOMES : {} }[name] ?? {};
   const note = Object.hasOwn(notes, value) ? notes[value] : null;
-  return html`<span><code>${String(value)}</code>${note && html` <${Marked} text=${note} />`}</span>`;
+  return html`<span><code>${plain(value)}</code>${note && html` <${Marked} text=${note} />`}</span>`;
 }
 
-/** The values of a record, each under its whole name; what is not known is left out. */
-function flat(record, before = "") {
-  return Object.entries(record).flatMap(([name, value]) => {
-    if (value === null) return [];
-    return typeof value === "object" ? flat(value, `${before}${name}.`) : [[before + name, value]];
-  });
+/** A value in one line; of several counts those that are not 0. */
+function plain(value) {
+  if (typeof value === "number") return String(Number.isInteger(value) ? value : Number(value.toPrecision(3)));
+  if (typeof value !== "object") return String(value);
+  return Object.entries(value).filter(([, one]) => one !== null && one !== 0).map(([name, one]) => `${name} ${plain(one)}`).join(", ");
 }
 
 function clock(at) {
