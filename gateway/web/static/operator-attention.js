@@ -1,6 +1,7 @@
 // What needs somebody first, each with its next step; the first section of the console.
 import { useOverview } from "./operator-live.js";
 import { Loaded, PagedTable, RunLink, Time, address, age, lasting, useDesk, usePages } from "./operator-parts.js";
+import { Marked, State } from "./operator-run-words.js";
 import { html } from "./preact-htm.js";
 import { REASON_NOTES } from "/static/operator-tables.js";
 import { REASONS } from "/static/reasons.js";
@@ -15,7 +16,7 @@ const COLUMNS = [
   { title: "Run", cell: (run) => html`<${RunLink} id=${run.run_id} text="Open" /> <code class="faint">${run.run_id.slice(0, 8)}</code>` },
   { title: "Application", cell: (run) => run.app_name },
   { title: "Owner", cell: (run) => run.subject },
-  { title: "What is known", cell: (run) => html`${run.execution}, ${run.persistence}${run.reason && html`: ${REASON_NOTES[run.reason] ?? run.reason}`}` },
+  { title: "What is known", cell: (run) => html`<${State} run=${run} /> ${run.reason && html`<${Marked} text=${REASON_NOTES[run.reason] ?? run.reason} />`}` },
   { title: "Next step", cell: nextStep },
 ];
 
