@@ -14,6 +14,7 @@ import pytest
 
 from gateway.domain.fault_points import FaultPoint, Moment, Step
 from gateway.domain.ids import ApplicationId
+from gateway.runs import reading
 from gateway.store import leases
 from tests.support.held import Held
 from tests.support.native_upstream import TOKEN, NativeUpstream, native_upstream
@@ -289,6 +290,31 @@ async def test_the_stream_ends_with_the_question_and_a_reload_shows_it(scene: Sc
     pending = [thread.pending["id"] for thread in scene.upstream.threads.values() if thread.pending]
     told = str([event.data for event in events]) + str(run)
     assert not [native_id for native_id in (*native_ids, *pending, *scene.upstream.threads) if native_id in told]
+
+
+async def test_text_waits_for_the_commit_of_the_native_run_id(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The head of the response told the id; what was said by then is read, and kept, and shown when the id is written down."""
+    monkeypatch.setattr(reading, "HOLD_SECONDS", 3600.0)  # else it is shown after a quarter of a second, whatever the database does
+    held = Held(FaultPoint(Moment.BEFORE, Step.START))
+    replica = await scene.stack.replica(scene.stack.settings(**SETTINGS, GATEWAY_CHECKPOINT_SECONDS="0.05"), at=held.at)
+    scene.upstream.hold()
+    async with asyncio.timeout(60), replica.client("ada").stream(scene.application, "s", "please") as response:
+        shown = bytearray()
+        pieces = response.aiter_bytes()
+        while not await scene.rows("select 1 from snapshot where position('I need' in convert_from(body, 'UTF8')) > 0"):
+            shown += await anext(pieces) if b"dispatched" not in shown else b""
+            await asyncio.sleep(0.02)
+        assert held.reached.is_set()
+        assert await scene.rows("select execution, native_run_id from run") == [("dispatched", None)]
+        [(run_id,)] = await scene.rows("select run_id::text from run")
+        async with replica.client("ada").watch(scene.application, run_id) as late:  # begins with all that was shown so far
+            assert b"TEXT_MESSAGE" not in await anext(late.aiter_bytes()) + shown
+        held.go_on.set()
+        while b"I need" not in shown:
+            shown += await anext(pieces)
+        assert await scene.rows("select execution, native_run_id is not null from run") == [("running", True)]
+        scene.upstream.let_go()
+        assert b'"outcome":{"type":"interrupt"' in b"".join([piece async for piece in pieces])
 
 
 async def test_a_decision_that_never_left_can_be_made_again(scene: Scene) -> None:
