@@ -19,9 +19,9 @@ cp -r constraints.txt dist "$work/context/"
 cp deploy/image/Containerfile deploy/image/licenses.py "$work/context/deploy/image/"
 # The base has Python 3.11; the wheels must be of that version whatever runs here.
 python3 -m pip download --quiet --disable-pip-version-check --only-binary :all: --python-version 3.11 --dest "$work/context/dist" \
-  --constraint constraints.txt dist/*.whl 2>"$work/download" || { cat "$work/download" >&2; exit 1; }
+  --constraint constraints.txt "$(echo dist/agent_governance_gateway-*.whl)[otel]" 2>"$work/download" || { cat "$work/download" >&2; exit 1; }
 buildah "${storage[@]}" bud --quiet --format docker --file "$work/context/deploy/image/Containerfile" --build-arg BASE=localhost/base \
-  --build-arg PIP_OPTIONS="--no-index --find-links /build/dist" --tag localhost/gateway "$work/context"
+  --build-arg PIP_OPTIONS="--no-index --find-links /build/dist" --build-arg EXTRAS=[otel] --tag localhost/gateway "$work/context"
 
 container=$(buildah "${storage[@]}" from localhost/gateway)
 run() { buildah "${storage[@]}" run "$@"; }
@@ -32,7 +32,7 @@ run "$container" -- gateway --help >/dev/null
 run "$container" -- sh -c '! command -v gcc && ! command -v make && ! [ -e /opt/gateway/bin/pip ]'
 if run "$container" -- sh -c 'touch /opt/gateway/x' 2>/dev/null; then echo "an ordinary user can change the program" >&2; exit 1; fi
 run "$container" -- cat /opt/gateway/LICENSES.txt >"$work/licenses"
-for package in agent-governance-gateway starlette psycopg cryptography; do grep -q "^$package [^:]*: ." "$work/licenses"; done
+for package in agent-governance-gateway starlette psycopg cryptography opentelemetry-sdk; do grep -q "^$package [^:]*: ." "$work/licenses"; done
 if grep "not told" "$work/licenses" >&2; then echo "a licence is not known" >&2; exit 1; fi
 
 # Settings that are wrong stop it, all of them told.
