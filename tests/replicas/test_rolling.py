@@ -41,8 +41,8 @@ EDGES: Final = {
     "haproxy": Edge(haproxy, 2.5),  # asks each replica every second, and believes the second no
     "nginx": Edge(nginx, 1.0),  # asks nobody: a closed door sends it to the next replica
 }
-LONG_SECONDS: Final = 3.0
-"""Longer than a drain delay: such runs go on when their browsers' streams are ended."""
+LONG_SECONDS: Final = 5.0
+"""Well longer than a drain delay and what follows it: such runs go on when their browsers' streams are ended."""
 
 
 @pytest.fixture(scope="module")
