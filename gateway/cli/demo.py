@@ -133,6 +133,7 @@ class _Running:
         lines = [
             "",
             f"The chat page:  {self.url}/",
+            f"For operators:  {self.url}/operator",
             "",
             "Sign in there as one of",
             *(f"  {person.subject.ljust(5)} {person.about}" for person in PEOPLE),
