@@ -11,9 +11,7 @@ with page as (
         and (%(filter)s::text = 'all'
             or (%(filter)s::text = 'unresolved'
                 and run_is_unresolved_v1(r.execution, r.persistence, r.acknowledged_at, r.resolved_at))
-            or (%(filter)s::text = 'attention' and r.attention = 'operator'
-                and (r.execution in ('reserved', 'dispatched', 'running', 'unknown', 'waiting')
-                    or r.persistence in ('partial', 'pending', 'incomplete')))
+            or (%(filter)s::text = 'attention' and r.attention = 'operator')
             or (%(filter)s::text = 'active' and r.user_slot is not null)
             or (%(filter)s::text = 'waiting' and r.execution = 'waiting'))
         and (%(created_within_seconds)s::double precision is null
