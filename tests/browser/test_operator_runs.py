@@ -254,3 +254,42 @@ async def see(olga: Console, seen: str) -> None:
         }""",
         seen,
     )
+
+
+async def test_of_two_operators_the_second_sees_what_the_first_said(served: Served) -> None:
+    async with served.visit() as visit, served.console() as olga, served.console("otto") as otto:
+        await visit.open()
+        run_id = await lose(visit, "two", "So ")
+        await olga.open(f"#run/{run_id}")
+        await olga.page.get_by_role("button", name="Resolve: failed").click()
+        await olga.page.get_by_label("Reason").fill("It is not there.")
+        await otto.open(f"#run/{run_id}")
+        await otto.page.get_by_role("button", name="Resolve: succeeded").click()
+        await otto.page.get_by_label("Reason").fill("It is in the log.")
+        await otto.page.get_by_role("button", name="Resolve as succeeded").click()
+        await expect(otto.page.locator("main .notice")).to_contain_text("Resolved: succeeded.")
+        await olga.page.get_by_role("button", name="Resolve as failed").click()
+        dialog = olga.page.locator("dialog")
+        await expect(dialog.get_by_role("alert")).to_contain_text("resolved")
+        await expect(dialog.get_by_label("Reason")).to_have_value("It is not there.")
+        await olga.shot("console-run-resolved-by-another")
+        await olga.page.keyboard.press("Escape")
+        await expect(block(olga, "What is known")).to_contain_text("Succeeded, said web:otto")
+        await expect(olga.page.locator("main .notice")).to_have_count(0)
+
+
+async def test_a_run_that_waits_for_a_decision(served: Served) -> None:
+    async with served.visit(name="Reports to be sent", human_input=True) as visit, served.console() as olga:
+        await visit.open()
+        await visit.send("Send the report of June to finance, please.")
+        await expect(visit.page.locator("#question").get_by_role("button", name="Approve")).to_be_enabled()
+        await olga.open(f"#runs?state=waiting&app_id={visit.application}")
+        await olga.page.locator("tbody").get_by_role("link").click()
+        await expect(block(olga, "What is known")).to_contain_text("Waits for a decision")
+        await expect(block(olga, "What is blocked by it")).to_contain_text("It ends when its owner decides.")
+        await expect(block(olga, "Evidence, oldest first")).to_contain_text("what the run and its thread's state say together")
+        not_executed = block(olga, "What you can do").get_by_role("listitem").filter(has_text="Resolve: not executed")
+        await expect(not_executed).to_contain_text("Not possible: What is confirmed about the run says otherwise.")
+        await expect(olga.page.get_by_role("button", name="Resolve: succeeded")).to_be_visible()
+        await olga.shot("console-run-waiting")
+        await olga.check_access()
