@@ -239,10 +239,10 @@ def _token_for(subject: str) -> str:
     return token(subject, roles=("operator",) if subject == OLGA else ())
 
 
-def beginning(*deltas: str) -> list[Frame]:
-    """A run that begins to answer, and has not ended its message."""
+def beginning(*deltas: str, native: bool = True) -> list[Frame]:
+    """A run that begins to answer, and has not ended its message. `native`: it says the service's own id of the run."""
     pieces = [event("TEXT_MESSAGE_CONTENT", messageId="m1", delta=delta) for delta in deltas]
-    return [*started(), event("TEXT_MESSAGE_START", messageId="m1", role="assistant"), *pieces]
+    return [*(started() if native else started()[:1]), event("TEXT_MESSAGE_START", messageId="m1", role="assistant"), *pieces]
 
 
 def in_three_parts(*, stop: str) -> list[Frame]:
