@@ -141,6 +141,8 @@ async def test_an_operator_settles_an_unknown_run_by_keyboard_and_the_owner_sees
         await expect(visit.page.locator("#notice")).to_contain_text("An operator closed this task")
         await visit.ready()
         assert await audited(olga, run_id) == ["run_lookup", "run_text_read", "run_resolve"]
+        await olga.page.locator("main .notice").get_by_role("link", name="the trail").click()
+        await expect(olga.page.get_by_role("row").filter(has_text=run_id[:8])).to_have_count(3)
 
 
 async def look_up(olga: Console, run_id: str) -> None:

@@ -21,7 +21,7 @@ function View({ id }) {
   };
   return html`<p><a href=${address("runs")}>All runs</a></p>
     <${Loaded} of=${run}>${(shown) => html`
-      ${did && html`<p class="notice"><span>${did}</span></p>`}
+      ${did && html`<div class="notice"><p>${did} See <a href=${address("audit")}>the trail</a>.</p></div>`}
       <${Verdict} run=${shown} />
       <${Acts} run=${shown} act=${act} />
       <${Blocks} run=${shown} />
@@ -169,9 +169,9 @@ function lookingUp(run, act) {
     body: html`<p>The service is asked once how the run is: ${run.lookups} look-ups were made so far. If it says how the run ended, that is it.</p>
       <p>The look-up is recorded under your name.</p>`,
     perform: () => act("lookup", undefined, (after) => {
+      if (after.lookups === run.lookups) return `It was not asked: that is not possible any more. ${state(after)}`;
       const last = after.evidence.findLast((fact) => fact.kind === "looked_up" || fact.kind === "native_verdict");
-      const answer = last && after.lookups > run.lookups ? ` It says: ${last.detail.status ?? last.detail.outcome}.` : "";
-      return `The service was asked.${answer} ${state(after)}`;
+      return `The service was asked.${last ? ` It says: ${last.detail.status ?? last.detail.outcome}.` : ""} ${state(after)}`;
     }),
   };
 }
@@ -211,7 +211,7 @@ function Texts({ run }) {
   return html`<${Block} title="Message and answer" name="texts">
     ${asked
       ? html`<${Text} load=${(signal) => client.read(`/runs/${run.run_id}`, { text: "true" }, signal)} />`
-      : html`<p>What was written and answered is its owner's. That you read it is recorded in the trail.</p>
+      : html`<p>What was written and answered is its owner's. That you read it is recorded in <a href=${address("audit")}>the trail</a>.</p>
         <p class="actions"><button class="quiet" type="button" onClick=${() => setAsked(true)}>Show the text, which is recorded</button></p>`}
   <//>`;
 }
