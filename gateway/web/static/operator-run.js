@@ -56,7 +56,7 @@ function Verdict({ run }) {
       ["Owner", run.subject],
       ["Application", run.app_name],
       ["Made", html`<${Time} at=${run.created_at} />`],
-      ["In this state since", html`<${Time} at=${run.since_at} />`],
+      ["Changed", html`<${Time} at=${run.updated_at} />`],
     ]} />
   <//>`;
 }
