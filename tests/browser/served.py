@@ -205,8 +205,8 @@ class Served:
 
 
 @asynccontextmanager
-async def served_over(database_url: str, deny_file: Path) -> AsyncIterator[Served]:
-    """The stack over a migrated database. `deny_file` is written: nobody may say `contraband`."""
+async def served_over(database_url: str, deny_file: Path, *, slots: int = 20) -> AsyncIterator[Served]:
+    """The stack over a migrated database. `deny_file` is written: nobody may say `contraband`. `slots`: of each application."""
     if not Path(CHROMIUM).exists():
         missing("chromium", f"there is no {CHROMIUM}")
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
@@ -225,7 +225,7 @@ async def served_over(database_url: str, deny_file: Path) -> AsyncIterator[Serve
             GATEWAY_ALLOWED_ORIGINS=f"http://127.0.0.1:{way_in.port}",
             GATEWAY_RECONCILE_SECONDS="0.3",
             GATEWAY_LOOKUP_FIRST_SECONDS="0.2",
-            AGENT_MAX_ACTIVE_PER_APP="20",
+            AGENT_MAX_ACTIVE_PER_APP=str(slots),
         )
         users = (DemoUser("ada", "sees both applications"), DemoUser("ben", "sees the public application only"), DemoUser(OLGA, "operator"))
         replica = await stack.replica(settings, listener, demo=Demo(users=users, token_for=_token_for))

@@ -1,5 +1,6 @@
 """The operator's console: what needs somebody first, live numbers, and the audit trail with its chain."""
 
+from collections.abc import AsyncIterator
 from uuid import uuid4
 
 import pytest
@@ -7,7 +8,10 @@ from playwright.async_api import expect
 
 from gateway.domain.audit import cli_actor
 from gateway.store import admission_gate
-from tests.browser.served import PHONE, Console, Served, Visit
+from tests.browser.served import PHONE, Console, Served, Visit, beginning, served_over
+from tests.support.postgres import PostgresForTests
+from tests.support.scripted_upstream import finished, gate
+from tests.support.tcp_proxy import BlackHole, Pass
 
 pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("browser")]
 
@@ -33,6 +37,81 @@ async def resolve(olga: Console, run_id: str, reason: str) -> None:
         f"/api/operator/runs/{run_id}/resolve", json={"outcome": "not_executed", "reason": reason}, headers=client.headers
     )
     assert answer.status_code == 200, answer.text
+
+
+@pytest.fixture
+async def quiet(postgres: PostgresForTests, tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[Served]:
+    """A gateway of its own, where nothing happened yet; an application has one slot."""
+    with postgres.migrated_database() as url:
+        async with served_over(url, tmp_path_factory.mktemp("quiet") / "deny.txt", slots=1) as opened:
+            yield opened
+
+
+async def test_it_says_that_nothing_needs_anybody_until_something_does(quiet: Served) -> None:
+    async with quiet.visit(name=INJECTION) as visit, quiet.console() as olga:
+        await quiet.replica.gateway.heartbeat.beat()
+        await visit.open()
+        await olga.open()
+        await expect(olga.page.get_by_text("Nothing needs you.")).to_be_visible()
+        await expect(olga.page.get_by_role("table")).to_have_count(0)
+        await olga.shot("console-attention-calm")
+        await olga.check_access()
+        # An answer that is not saved, a replica with other keys, and an application without a free slot.
+        await visit.send("hello")
+        await visit.ready()
+        await olga.sql(
+            "update run set persistence = 'pending', finished_at = now() - interval '2 hours', next_save_at = now() + interval '1 hour'"
+        )
+        quiet.answer("hold", *beginning("I am "), gate("hold"), finished())
+        await visit.page.get_by_role("button", name="New conversation").click()
+        await visit.send("hold")
+        await expect(visit.page.locator(".assistant")).to_contain_text("I am")
+        other = uuid4()
+        await olga.sql("insert into replica (replica_id, heartbeat_at, key_ids) values (%s, now() + interval '1 hour', '{other}')", other)
+        await olga.open()
+        matters = olga.page.get_by_role("list", name="What needs somebody").get_by_role("listitem")
+        await expect(matters.first).to_contain_text("Replicas have different keys.")
+        saving = matters.filter(has_text="1 answer not saved yet, the oldest for 2 hours.")
+        full = matters.filter(has_text=f"All slots of {INJECTION} are held.")
+        await expect(full).to_contain_text("People are told to try again shortly.")
+        await expect(olga.page.locator("img")).to_have_count(0)
+        await olga.shot("console-attention-kinds")
+        await olga.check_access()
+        # Each leads to where it is seen; by keyboard.
+        await saving.get_by_role("link").focus()
+        await olga.page.keyboard.press("Enter")
+        await expect(olga.title).to_have_text("Runs")
+        await expect(olga.title).to_be_focused()
+        await expect(olga.page.locator("tbody tr").first).to_contain_text(visit.subject)
+        await olga.open("#live")
+        row = olga.page.get_by_role("row").filter(has_text=INJECTION)
+        await expect(row).to_contain_text("1 of 1")
+        meter = row.get_by_role("meter", name=f"Slots of {INJECTION} that are held")
+        assert await meter.evaluate("meter => [meter.value, meter.max]") == [1, 1]
+        await expect(olga.page.get_by_role("row").filter(has_text=str(other))).to_contain_text("not those of the replica that answers")
+        await olga.sql("update replica set heartbeat_at = now() - interval '1 hour' where replica_id = %s", other)
+        await expect(olga.page.get_by_role("table", name="Replicas that fell silent")).to_contain_text("1 hour ago")
+        await olga.shot("console-live-kinds")
+        await olga.check_access()
+        quiet.stack.upstream.release("hold")
+        await visit.ready()
+
+
+async def test_numbers_that_nothing_renews_are_called_old(served: Served) -> None:
+    async with served.console() as olga:
+        await olga.page.clock.install()
+        await olga.open("#live")
+        await expect(olga.page.get_by_text("As of")).to_be_visible()
+        served.way_in.fault = BlackHole()
+        try:
+            async with olga.page.expect_request("**/api/operator/overview"):
+                await olga.page.clock.run_for(5_000)
+            await olga.page.clock.run_for(60_000)
+            await expect(olga.page.get_by_text("This is old: it was read 1 minute ago.")).to_be_visible()
+            await olga.shot("console-live-old")
+            await olga.check_access()
+        finally:
+            served.way_in.fault = Pass()
 
 
 async def test_what_needs_an_operator_comes_first_with_its_next_step(served: Served) -> None:
@@ -107,6 +186,7 @@ async def test_the_trail_is_verified_and_shows_where_it_breaks(served: Served) -
         newest = olga.page.locator("tbody tr").first
         await expect(newest).to_contain_text("run resolve")
         await expect(newest).to_contain_text(INJECTION)
+        await expect(newest.get_by_role("link")).to_have_attribute("href", f"#run/{run_id}")
         assert await olga.page.evaluate("() => document.documentElement.scrollWidth") == PHONE["width"]
         await olga.page.get_by_role("button", name="Verify the chain").focus()
         await olga.page.keyboard.press("Enter")

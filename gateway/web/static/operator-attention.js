@@ -1,5 +1,5 @@
 // What needs somebody first, each with its next step; the first section of the console.
-import { useOverview } from "./operator-live.js";
+import { AsOf, useOverview } from "./operator-live.js";
 import { Loaded, PagedTable, RunLink, Time, address, age, lasting, useDesk, usePages } from "./operator-parts.js";
 import { Marked, State } from "./operator-run-words.js";
 import { html } from "./preact-htm.js";
@@ -33,15 +33,16 @@ function View() {
   return html`<${Loaded} of=${overview}>${(now) => {
       const matters = mattersOf(now);
       return html`
-      ${matters.length === 0 && html`<p class="empty">Nothing needs you.</p>`}
+      ${matters.length === 0 && html`<p class="empty">Nothing needs you. New work is taken, no run waits for an operator, and every answer is saved.</p>`}
       ${matters.length > 0 && html`<ul class="matters" aria-label="What needs somebody">
         ${matters.map((one) => html`<li key=${one.name} class=${one.urgent ? "notice warn" : "notice"}>
           <p><strong>${one.what}</strong> ${one.next}</p>
           ${one.href && html`<a class="button" href=${one.href}>${one.link}</a>`}
         </li>`)}
       </ul>`}
-      <h3>Runs that only an operator can settle, the oldest first</h3>
-      <${Runs} key=${now.attention_runs} />`;
+      ${now.attention_runs > 0 && html`<h3>Runs that only an operator can settle, the oldest first</h3>
+        <${Runs} key=${now.attention_runs} />`}
+      <${AsOf} now=${now} />`;
     }}<//>`;
 }
 

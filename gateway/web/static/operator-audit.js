@@ -1,6 +1,6 @@
 // The trail of operators' acts, and whether it is as it was written.
 import { wordsOf } from "./operator-client.js";
-import { Fault, Id, PagedTable, RunLink, Time, useDesk, usePages } from "./operator-parts.js";
+import { Fault, Id, PagedTable, RunLink, Time, address, useDesk, usePages } from "./operator-parts.js";
 import { html, useRef, useState } from "./preact-htm.js";
 
 /** What is wrong with the first entry that is not as it was written. */
@@ -21,8 +21,15 @@ const COLUMNS = [
   { title: "Detail", cell: detail },
 ];
 
+/** The section where each kind of target is seen; of the gateway as a whole, by what of it. */
+const SECTION_OF = { provider: "providers", application: "apps", account: "accounts", quota_rule: "quotas" };
+const SECTION_OF_GATEWAY = { admission: "attention", moderation: "moderation" };
+
 function target({ target: { kind, id } }) {
-  return kind === "run" ? html`run <${RunLink} id=${id} />` : html`${kind.replace("_", " ")} <code>${id}</code>`;
+  if (kind === "run") return html`run <${RunLink} id=${id} />`;
+  const section = kind === "gateway" ? SECTION_OF_GATEWAY[id] : SECTION_OF[kind];
+  const words = kind.replace("_", " ");
+  return html`${section ? html`<a href=${address(section)}>${words}</a>` : words} <code>${id}</code>`;
 }
 
 function detail(entry) {
