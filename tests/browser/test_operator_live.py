@@ -205,3 +205,27 @@ async def test_the_trail_is_verified_and_shows_where_it_breaks(served: Served) -
         finally:
             await olga.sql(change, reason, audit_id)
             await olga.sql("alter table audit enable trigger all")
+
+
+async def test_the_trail_comes_in_pages_and_leads_to_what_was_acted_on(served: Served) -> None:
+    async with served.console() as olga:
+        acts = 'select audit_v1(%s, %s, %s, %s, %s, \'{"names": ["one", "two"]}\') from generate_series(1, %s)'
+        await olga.sql(acts, f"web:{INJECTION}", "app_set", "application", INJECTION, INJECTION, 60)
+        await olga.sql(acts, "cli:olga", "admission_open", "gateway", "admission", "reviewed", 1)
+        [(entries, last)] = await olga.sql("select count(*), (array_agg(encode(sha256, 'hex') order by audit_id desc))[1] from audit")
+        await olga.open("#audit")
+        rows = olga.page.locator("tbody tr")
+        await expect(rows).to_have_count(50)
+        await expect(rows.first.get_by_role("link", name="gateway")).to_have_attribute("href", "#attention")
+        await expect(rows.nth(1)).to_contain_text(f"web:{INJECTION}")
+        await expect(rows.nth(1)).to_contain_text('names: ["one","two"]')
+        await expect(olga.page.locator("img")).to_have_count(0)
+        await olga.shot("console-audit")
+        await olga.check_access()
+        await olga.page.get_by_role("button", name="Show more").click()
+        await expect(rows).to_have_count(min(entries, 100))
+        await olga.page.get_by_role("button", name="Verify the chain").click()
+        await expect(olga.page.get_by_text(f"Yes: all {entries} entries are.")).to_be_visible()
+        await expect(olga.page.get_by_role("region", name="Is the trail as it was written?").locator("code")).to_have_text(last)
+        await rows.nth(1).get_by_role("link", name="application").click()
+        await expect(olga.title).to_have_text("Applications")
