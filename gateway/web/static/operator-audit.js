@@ -15,7 +15,7 @@ const COLUMNS = [
   { title: "No.", cell: (entry) => entry.audit_id },
   { title: "When", cell: (entry) => html`<${Time} at=${entry.at} />` },
   { title: "Who", cell: (entry) => html`<span class="actor">${entry.actor}</span>` },
-  { title: "Did", cell: (entry) => html`${entry.act.replaceAll("_", " ")} <code class="faint">${entry.act}</code>` },
+  { title: "Did", cell: (entry) => html`<span class="act">${entry.act.replaceAll("_", " ")} <code class="faint">${entry.act}</code></span>` },
   { title: "To", cell: target },
   { title: "Reason", cell: (entry) => entry.reason },
   { title: "Detail", cell: detail },
