@@ -33,6 +33,7 @@ function View() {
   return html`<${Loaded} of=${overview}>${(now) => {
       const matters = mattersOf(now);
       return html`
+      <${AsOf} now=${now} />
       ${matters.length === 0 && html`<p class="empty">Nothing needs you. New work is taken, no run waits for an operator, and every answer is saved.</p>`}
       ${matters.length > 0 && html`<ul class="matters" aria-label="What needs somebody">
         ${matters.map((one) => html`<li key=${one.name} class=${one.urgent ? "notice warn" : "notice"}>
@@ -41,8 +42,7 @@ function View() {
         </li>`)}
       </ul>`}
       ${now.attention_runs > 0 && html`<h3>Runs that only an operator can settle, the oldest first</h3>
-        <${Runs} key=${now.attention_runs} />`}
-      <${AsOf} now=${now} />`;
+        <${Runs} key=${now.attention_runs} />`}`;
     }}<//>`;
 }
 
