@@ -30,7 +30,9 @@ async def test_the_demo_signs_an_operator_in_and_nobody_else_sees_anything(serve
 
 async def test_a_session_that_ends_leads_to_the_sign_in_and_back_to_the_same_place(served: Served) -> None:
     async with served.console() as olga:
-        await olga.open("#runs?state=all")
+        # Both lists are here: neither finds the session over before the person does anything.
+        async with olga.page.expect_response("**/api/operator/apps*"), olga.page.expect_response("**/api/operator/runs*"):
+            await olga.open("#runs?state=all")
         await expect(olga.title).to_have_text("Runs")
         await olga.context.clear_cookies()
         # By script: the list is gone with what it asks for, and a person's choice would be waited for.
