@@ -353,6 +353,7 @@ async def test_the_page_follows_what_an_operator_decides(visit: Visit) -> None:
     await operator(visit, "failed")
     await visit.page.get_by_role("button", name="Refresh status").click()
     await expect(visit.page.locator("#notice")).to_contain_text("An operator closed this task")
+    await expect(visit.page.locator("#conversations .mark")).to_have_count(0)
     await visit.shot("resolved")
     await visit.ready()
     await expect(visit.page.locator(".assistant")).to_contain_text("I have")

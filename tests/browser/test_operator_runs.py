@@ -139,6 +139,8 @@ async def test_an_operator_settles_an_unknown_run_by_keyboard_and_the_owner_sees
         await olga.check_access()
         # Nobody reloads the owner's page.
         await expect(visit.page.locator("#notice")).to_contain_text("An operator closed this task")
+        await expect(visit.page.locator("#notice")).to_contain_text(f"“{INJECTION}”")
+        await expect(visit.page.locator("#conversations .mark")).to_have_count(0)
         await visit.ready()
         assert await audited(olga, run_id) == ["run_lookup", "run_text_read", "run_resolve"]
         await olga.page.locator("main .notice").get_by_role("link", name="the trail").click()

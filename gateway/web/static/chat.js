@@ -475,7 +475,7 @@ function giveBack(message) {
 
 const steps = {
   "new-conversation": () => act.startNew(),
-  "check-again": () => (state.conversation ? openConversation(state.conversation.conversation_id) : act.startNew()),
+  "check-again": () => (state.conversation ? openAgain(state.conversation.conversation_id) : act.startNew()),
   refresh: () => withRun((run) => client.refresh(state.appId, run.run_id)),
   acknowledge: () => withRun((run) => client.acknowledge(state.appId, run.run_id)),
   "send-again": () => send($("text").value),
@@ -484,13 +484,18 @@ const steps = {
   "sign-in": () => showSignIn(),
 };
 
+/** Look at a conversation once more, and at what the list says of it. */
+function openAgain(conversationId, options) {
+  return Promise.all([openConversation(conversationId, options), loadConversations()]);
+}
+
 /** Do something about the run, then look at its conversation again. */
 async function withRun(act) {
   const run = state.run ?? state.conversation?.active_run;
   if (!run) return steps["check-again"]();
   try {
     const last = await act(run);
-    await openConversation(run.conversation_id, { last });
+    await openAgain(run.conversation_id, { last });
     keepFocus();
   } catch (error) {
     fault(error);

@@ -51,10 +51,11 @@ export function runNotice(run) {
 }
 
 function closed(run) {
-  const outcome = run.resolution?.outcome;
-  if (outcome === "not_executed") return notice("An operator found that your message was never carried out. It cost nothing.", true, "send-as-new");
-  if (outcome === "succeeded") return notice("An operator found that this task was carried out. Its answer may be incomplete here.", true);
-  return notice("An operator closed this task: it did not succeed.", true);
+  const { outcome, reason: why } = run.resolution ?? {};
+  const said = (text) => (why ? `${text} The operator's reason: “${why}”` : text);
+  if (outcome === "not_executed") return notice(said("An operator found that your message was never carried out. It cost nothing."), true, "send-as-new");
+  if (outcome === "succeeded") return notice(said("An operator found that this task was carried out. Its answer may be incomplete here."), true);
+  return notice(said("An operator closed this task: it did not succeed."), true);
 }
 
 /** @param {string} code @returns {Notice} Why a conversation takes no new message. */
