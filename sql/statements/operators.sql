@@ -13,7 +13,7 @@ with page as (
                 and run_is_unresolved_v1(r.execution, r.persistence, r.acknowledged_at, r.resolved_at))
             or (%(filter)s::text = 'attention' and r.attention = 'operator')
             or (%(filter)s::text = 'active' and r.user_slot is not null)
-            or (%(filter)s::text = 'waiting' and r.execution = 'waiting'))
+            or (%(filter)s::text = 'waiting' and r.execution = 'waiting' and r.answered_by is null))
         and (%(created_within_seconds)s::double precision is null
             or r.created_at > now() - make_interval(secs => %(created_within_seconds)s::double precision))
         and (%(older_than_seconds)s::double precision is null

@@ -303,3 +303,10 @@ async def test_a_run_that_waits_for_a_decision(served: Served) -> None:
         await expect(olga.page.get_by_role("button", name="Resolve: succeeded")).to_be_visible()
         await olga.shot("console-run-waiting")
         await olga.check_access()
+        await visit.page.locator("#question").get_by_role("button", name="Approve").click()
+        await expect(visit.page.locator(".assistant").last).to_contain_text("Done: approve")
+        # Decided: nobody is waited for any more, and no list says so.
+        await olga.open(f"#runs?state=waiting&app_id={visit.application}")
+        await expect(olga.page.get_by_text("No run is like this.")).to_be_visible()
+        await olga.open(f"#runs?state=all&app_id={visit.application}")
+        await expect(olga.page.get_by_role("cell", name="Decided")).to_be_visible()

@@ -55,6 +55,7 @@ const state = {
 };
 let leaving = new AbortController();
 let drawing = 0;
+let listsAsked = 0;
 let expiry = 0;
 
 // ---- showing -------------------------------------------------------------------------------------------------------------------------
@@ -171,11 +172,13 @@ function leave() {
 /** An application, and a conversation or none. Nothing can be sent until it is open: what opens late would wipe the message off. */
 async function open(appId, conversationId) {
   leave();
+  const { signal } = leaving;
   Object.assign(state, { appId, conversations: [], nextConversations: null, usage: null, opening: conversationId ? "conversation" : "app" });
   if (!conversationId) blank();
   draw();
   await Promise.all([loadConversations(), loadUsage(), conversationId ? openConversation(conversationId) : null]);
-  if (!conversationId) {
+  // Whoever has gone on to another place meanwhile is opening that one.
+  if (!conversationId && !signal.aborted) {
     state.opening = null;
     say(appNotice());
   }
@@ -184,9 +187,10 @@ async function open(appId, conversationId) {
 
 async function loadConversations({ more = false } = {}) {
   const { appId } = state;
+  const turn = ++listsAsked;
   try {
     const page = await client.conversations(appId, more ? state.nextConversations : null);
-    if (appId !== state.appId) return;
+    if (appId !== state.appId || turn !== listsAsked) return;
     state.conversations = more ? [...state.conversations, ...page.conversations] : page.conversations;
     state.nextConversations = page.next;
   } catch (error) {

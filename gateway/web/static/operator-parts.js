@@ -113,33 +113,37 @@ export function useLoaded(load, { everySeconds = 0 } = {}) {
  * A list that comes in pages.
  * @param {(cursor: string|null, signal: AbortSignal) => Promise<{next: string|null}>} fetchPage @param {string} member Where its rows are.
  * @returns {{rows: object[]|null, next: string|null, loading: boolean, problem: import("./operator-client.js").Words|null,
- *   more: () => Promise<void>, reload: () => Promise<void>, put: (row: object, id: string) => void}} `rows` is null before the first page;
- *   `put` shows a row as it is now, in the place of the one with the same `id`.
+ *   again: (() => Promise<void>)|null, more: () => Promise<void>, reload: () => Promise<void>, put: (row: object, id: string) => void}} `rows` is null before the first page;
+ *   `again` asks once more for what the problem is about; an answer that is late is dropped; `put` shows a row as it is now, in the place of the one with the same `id`.
  */
 export function usePages(fetchPage, member) {
   const desk = useDesk();
-  const [state, setState] = useState({ rows: null, next: null, loading: true, problem: null });
+  const [state, setState] = useState({ rows: null, next: null, loading: true, problem: null, again: null });
   const leaving = useRef(null);
-  const load = async (cursor, before) => {
+  const begun = useRef(0);
+  const load = async (cursor) => {
     const { signal } = leaving.current;
+    const turn = ++begun.current;
+    const late = () => signal.aborted || turn !== begun.current;
     setState((now) => ({ ...now, loading: true, problem: null }));
     try {
       const page = await fetchPage(cursor, signal);
-      if (!signal.aborted) setState({ rows: [...before, ...page[member]], next: page.next, loading: false, problem: null });
+      if (late()) return;
+      setState((now) => ({ ...now, rows: [...(cursor === null ? [] : now.rows), ...page[member]], next: page.next, loading: false }));
     } catch (error) {
-      if (signal.aborted) return;
+      if (late()) return;
       const problem = wordsOf(error);
       if (problem.signedOut) return desk.signedOut();
-      setState((now) => ({ ...now, loading: false, problem }));
+      setState((now) => ({ ...now, loading: false, problem, again: () => load(cursor) }));
     }
   };
   useEffect(() => {
     leaving.current = new AbortController();
-    load(null, []);
+    load(null);
     return () => leaving.current.abort();
   }, []);
   const put = (row, id) => setState((now) => ({ ...now, rows: now.rows.map((one) => (one[id] === row[id] ? row : one)) }));
-  return { ...state, more: () => load(state.next, state.rows), reload: () => load(null, []), put };
+  return { ...state, more: () => load(state.next), reload: () => load(null), put };
 }
 
 // ---- showing -------------------------------------------------------------------------------------------------------------------------
@@ -178,7 +182,7 @@ export function Paged({ pages, empty, children }) {
   return html`
     ${rows && rows.length > 0 && children(rows)}
     ${rows && rows.length === 0 && !loading && html`<p class="empty">${empty}</p>`}
-    ${problem && html`<${Fault} words=${problem} again=${rows ? pages.more : pages.reload} />`}
+    ${problem && html`<${Fault} words=${problem} again=${pages.again} />`}
     ${loading && html`<p class="faint" role="status">One moment …</p>`}
     ${next && !loading && !problem && html`<p class="actions"><button class="quiet" type="button" onClick=${pages.more}>Show more</button></p>`}`;
 }

@@ -21,9 +21,10 @@ export const PERSISTENCE_NAMES = {
 };
 export const OUTCOME_NAMES = { succeeded: "Succeeded", failed: "Failed", not_executed: "Not executed" };
 
-/** The state of a run in words, and its codes. @param {{run: {execution: string, persistence: string}}} props */
+/** The state of a run in words, and its codes. @param {{run: {execution: string, persistence: string, answered_by: string|null}}} props */
 export function State({ run }) {
-  return html`<span>${EXECUTION_NAMES[run.execution] ?? run.execution}, ${PERSISTENCE_NAMES[run.persistence] ?? run.persistence}
+  const name = run.answered_by ? "Decided" : EXECUTION_NAMES[run.execution] ?? run.execution;
+  return html`<span>${name}, ${PERSISTENCE_NAMES[run.persistence] ?? run.persistence}
     <code class="faint"> ${run.execution}/${run.persistence}</code></span>`;
 }
 

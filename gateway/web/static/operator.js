@@ -111,10 +111,12 @@ function Workspace({ place: { section, id, query } }) {
 function SignIn({ words, enter }) {
   const [users, setUsers] = useState([]);
   const [problem, setProblem] = useState(words);
+  useEffect(() => setProblem(words), [words]);
   useEffect(() => {
     if (demo) client.demoUsers().then(setUsers, (error) => setProblem(wordsOf(error)));
   }, []);
   const signIn = async (subject) => {
+    setProblem(null);
     try {
       await client.signIn(subject);
       await enter();
@@ -124,11 +126,12 @@ function SignIn({ words, enter }) {
   };
   return html`<main class="card">
     <h2 id="sign-in-title">Sign in</h2>
-    <p>${demo ? "This is a demonstration. The console is for its operator." : "You are not signed in. Sign in through your web application, then load this page again."}</p>
+    ${demo && html`<p>This is a demonstration. The console is for its operator.</p>`}
+    ${!demo && !problem && html`<p>You are not signed in. Sign in through your web application, then load this page again.</p>`}
     ${demo && html`<ul class="users" aria-labelledby="sign-in-title">${users.map((user) => html`<li key=${user.subject}>
       <button type="button" onClick=${() => signIn(user.subject)}><strong>${user.subject}</strong><span class="faint">${user.about}</span></button>
     </li>`)}</ul>`}
-    ${problem && html`<${Fault} words=${problem} />`}
+    ${problem && html`<${Fault} words=${problem} again=${demo ? undefined : enter} />`}
   </main>`;
 }
 

@@ -31,15 +31,14 @@ function Bar({ state, act }) {
 function SignIn({ state, act }) {
   return html`<main class="sign-in">
     <h2 id="sign-in-title">Sign in</h2>
-    <p>${state.demo
-      ? "This is a demonstration. Choose who you want to be; nothing leaves this machine."
-      : "You are not signed in. Sign in through your web application, then load this page again."}</p>
+    ${state.demo && html`<p>This is a demonstration. Choose who you want to be; nothing leaves this machine.</p>`}
+    ${!state.demo && !state.signInProblem && html`<p>You are not signed in. Sign in through your web application, then load this page again.</p>`}
     ${state.demo && html`<ul class="users" aria-labelledby="sign-in-title">
       ${state.users.map((user) => html`<li key=${user.subject}>
         <button type="button" onClick=${() => act.signIn(user.subject)}><strong>${user.subject}</strong><span class="faint">${user.about}</span></button>
       </li>`)}
     </ul>`}
-    ${state.signInProblem && html`<p class="problem" role="alert">${state.signInProblem}</p>`}
+    ${state.signInProblem && html`<p class="problem" role="alert">${state.signInProblem}${state.demo ? "" : " Load this page to try again."}</p>`}
   </main>`;
 }
 
