@@ -31,13 +31,17 @@ class Server(uvicorn.Server):
 
     def _stop_listening(self) -> list[socket.socket]:
         """Close the listening sockets; gives the connections that nobody had accepted yet, which closing alone would reset."""
-        listening = [socket.socket(fileno=os.dup(found.fileno())) for server in self.servers for found in server.sockets]
+        listening = []
+        for found in [one for server in self.servers for one in server.sockets]:
+            # Out of descriptors: it is closed without them. A drain goes on whatever happens here.
+            with contextlib.suppress(OSError):
+                listening.append(socket.socket(fileno=os.dup(found.fileno())))
         for server in self.servers:
             server.close()
         queued = []
         for door in listening:
             door.setblocking(False)
-            with door, contextlib.suppress(BlockingIOError):
+            with door, contextlib.suppress(OSError):
                 while True:
                     queued.append(door.accept()[0])
         return queued
