@@ -1,6 +1,8 @@
 """A replica that stops: what had arrived before its door was closed is answered (O-22)."""
 
 import asyncio
+import os
+import resource
 import socket
 from collections.abc import AsyncIterator
 
@@ -75,3 +77,16 @@ async def test_o22_a_request_on_a_connection_that_was_accepted_is_answered_and_n
     accepted.sendall(REQUEST)
     assert (await answer(accepted)).startswith(b"HTTP/1.1 200 OK")
     await closing
+
+
+async def test_the_door_is_closed_also_where_descriptors_are_out() -> None:
+    server = Server(uvicorn.Config(app=lambda *_: None))
+    server.servers = [await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    os.close(lowest_free := os.dup(0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+    try:
+        await server.close_door()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert not server.servers[0].is_serving()
